@@ -22,8 +22,7 @@ import numpy as np
 
 from penstock.planning.registry import SHARERS
 from penstock.planning.sharing.contract import Divides, Tenant, Tenants
-from penstock.planning.sharing.handover import Moves, hand_over
-from penstock.planning.sharing.share import share_cluster
+from penstock.planning.sharing.share import Moves, hand_over, share_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -35,8 +35,8 @@ def await_condition(condition: Any, what: str, seconds: float = PATIENCE_SECONDS
 class Plant(Protocol):
     """Makes runs of one engine in a folder."""
 
-    folder: Path
-    """That of the run."""
+    folder: str | Path
+    """That of the run: a folder, or a URI."""
     unknown_option: tuple[str, dict[str, Any]]
     """The engine, and an option that it does not have."""
 

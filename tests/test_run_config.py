@@ -122,7 +122,6 @@ ENGINE_ERRORS = (
     (PLACED, {"until_end": True}, "until_end=: not an option of engine 'placed'; leave it out, or use engine='fused'"),
     (PLACED, {"slots": 2}, "slots=: not an option of engine 'placed'; leave it out, or use engine='fused'"),
     (FUSED, {"routing": "shuffle"}, "routing=: not an option of engine 'fused'; leave it out, or use engine='placed'"),
-    (FUSED, {"folder": "s3://a/b"}, "folder=: expected a folder of this machine, found 's3://a/b'; use checkpoint="),
 )
 
 

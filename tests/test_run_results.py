@@ -325,7 +325,7 @@ def test_of_a_source_of_ones_own_batches_are_predicted_as_it_admits_them() -> No
 def test_batches_of_files_hold_what_the_source_admits(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}.json").write_text('{"n": 1}\n' * 50)
-    options = {"path": str(tmp_path), "maxFilesPerTrigger": 2}
+    options: dict[str, str | bool | int | float] = {"path": str(tmp_path), "maxFilesPerTrigger": 2}
     built = penstock.pipeline("p").source("s", format="json", options=options, schema="n long")
     pipeline = built.then("a", logic=lambda row: row, schema="n long").sink("o").build()
     job = prepare(pipeline, RunConfig(slots=1, models=one_tuple_in_10_ms()))

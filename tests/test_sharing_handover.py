@@ -15,14 +15,13 @@ from effort import tries
 from penstock.cluster.topology import Node, Slot
 from penstock.planning.registry import SHARERS
 from penstock.planning.sharing.contract import Divides, Tenant, Tenants
-from penstock.planning.sharing.handover import Moves, dealt, moved_least, worker_slots
-from penstock.planning.sharing.share import share_cluster
+from penstock.planning.sharing.share import Moves, dealt, moved_least, share_cluster, worker_slots
 from sharing_builders import running_tenancies, sized_nodes, unequal_tenancies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from penstock.planning.sharing.handover import HandOver
+    from penstock.planning.sharing.share import HandOver
 
 patiently = tries(1)
 BY_NODE = [name for name in SHARERS.names() if SHARERS.create(name).divides is Divides.NODES]

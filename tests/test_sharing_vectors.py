@@ -11,10 +11,9 @@ from penstock.cluster.topology import Cluster, Node
 from penstock.planning.registry import SHARERS
 from penstock.planning.sharing.contract import Sharer, Tenant, Tenants
 from penstock.planning.sharing.division import filled, whole_shares
-from penstock.planning.sharing.handover import Moves, hand_over
 from penstock.planning.sharing.max_min import by_fairness
 from penstock.planning.sharing.measures import Served, fairness_degree
-from penstock.planning.sharing.share import share_cluster
+from penstock.planning.sharing.share import Moves, hand_over, share_cluster
 
 
 def standing(got: float, wanted: float) -> str:

@@ -37,8 +37,8 @@ from .planning.prediction.placement import Routing as Routing
 from .planning.replanning.plan_changes import PlanDiff as PlanDiff
 from .planning.rewrite import RewrittenPipeline as RewrittenPipeline
 from .planning.segmentation import Segmentation as Segmentation
-from .planning.sharing.handover import HandOver as HandOver
-from .planning.sharing.handover import Moves as Moves
+from .planning.sharing.share import HandOver as HandOver
+from .planning.sharing.share import Moves as Moves
 from .planning.sharing.share import Sharing as Sharing
 from .planning.whole_cluster import ClusterPlacement as ClusterPlacement
 from .planning.why_not import WhyNot as WhyNot

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.base.clock import Stopwatch
 from penstock.base.errors import ImpossibleMoveError
 from penstock.control.core.messages import (
     AddTrigger,
@@ -422,3 +423,14 @@ class TestLife:
         bench.tell(asked("a", 1, load="5"), asked("b", 3, load="5"))
         bench.run(10)
         assert bench.held() == {"a": 1, "b": 3}
+
+
+@pytest.mark.parametrize("sharing", ["shared", "fair-priority", "e-stream"])
+def test_a_pass_over_ten_thousand_nodes_takes_seconds(sharing: str) -> None:
+    """A write token may add 10,000 nodes at once; the time of a pass grows with their slots, not with the square."""
+    bench = Bench(cluster(10_000, sharing=sharing))
+    watch = Stopwatch()
+    for name in ("a", "b", "c"):
+        bench.tell(asked(name, desired=10_000, minimum=1, load="10"))
+    assert sum(len(record.assigned) for record in bench.state.pipelines.values()) == 10_000
+    assert watch.seconds() < 30  # 3 passes; comparing each slot with each would take minutes

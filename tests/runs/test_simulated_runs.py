@@ -25,16 +25,15 @@ TESTS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 SCRIPT = """
 import sys
 sys.path[:0] = {tests!r}
-from pathlib import Path
 from test_simulated_runs import SimulatedPlant
-SimulatedPlant(Path({folder!r})).start().await_termination()
+SimulatedPlant({folder!r}).start().await_termination()
 """
 
 
 class SimulatedPlant:
     unknown_option = ("simulated", {"tls": "key.pem"})
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: str | Path) -> None:
         self.folder = folder
 
     def start(self) -> Run:
@@ -54,8 +53,7 @@ class SimulatedPlant:
         return {**os.environ, "PYTHONPATH": str(source)}
 
     def rows(self) -> list[int]:
-        file = self.folder / "delivered.csv"
-        lines = file.read_text().split("\n")[:-1] if file.exists() else []
+        lines = RunFolder(self.folder).read_file("delivered.csv").split("\n")[:-1]
         ranges = [tuple(map(int, line.split(",")[1:3])) for line in lines]
         return sorted(row for first, count in ranges for row in range(first, first + count))
 
@@ -64,10 +62,12 @@ class SimulatedPlant:
 
 
 class TestSimulatedRuns(RunContract):
-    @pytest.fixture
-    def plant(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
+    @pytest.fixture(params=["folder", "uri"])
+    def plant(self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
+        """`uri`: through the file systems of pyarrow, as in object storage."""
         monkeypatch.setenv("PENSTOCK_RUNS", str(tmp_path / "runs"))
-        return SimulatedPlant(tmp_path / "run")
+        run = tmp_path / "run"
+        return SimulatedPlant(run if request.param == "folder" else run.as_uri())
 
 
 def test_a_line_that_was_torn_by_a_death_never_was(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from penstock.control.sizing import ModelSizing
 from penstock.control.store.store import Store
 from penstock.modelling.library import reference_library
 from penstock.service.app import make_app
-from penstock.service.guard import Doors
+from penstock.service.http import Doors
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from penstock.api.applications import TOKEN_FILE, _link
 from penstock.base.clock import Stopwatch, pause
 from penstock.cli.controller_access import warn_of_trouble
 from penstock.control.health import ControllerHealth
-from penstock.service.guard import MAX_WRONG_TOKENS
-from penstock.service.http import paged
+from penstock.service.http import MAX_WRONG_TOKENS, paged
 from penstock.service.routes.cluster import is_live
 
 if TYPE_CHECKING:

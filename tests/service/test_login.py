@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from service_builders import READ_TOKEN, READER, TOKEN, Served, serve
 
-from penstock.service.guard import MAX_SESSIONS, Role, Sessions, Visitor
+from penstock.service.http import MAX_SESSIONS, Role, Sessions, Visitor
 from penstock.service.pages.page_list import pages
 
 if TYPE_CHECKING:

@@ -337,6 +337,15 @@ class TestTriggers:
 
 
 class TestNodes:
+    def test_are_at_most_so_many(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("penstock.control.controller.MAX_NODES", 18)
+        served.call("POST", "/v1/nodes", {"count": 2}, 202)  # there are 16
+        answer = served.call("POST", "/v1/nodes", {"count": 1}, 409)
+        assert answer["error"] == "1 more nodes: a controller keeps at most 18, and has 18"
+        served.call("DELETE", "/v1/nodes/n3", None, 202)
+        served.run(10)
+        served.call("POST", "/v1/nodes", {"count": 1}, 202)
+
     def test_come_and_go(self, served: Served) -> None:
         served.call("POST", "/v1/pipelines", {"name": "a", "pipeline": "linear", "desired": 20, "load": "5"}, 201)
         served.run(10)

@@ -32,7 +32,8 @@ class SparkPlant:
     """A pipeline of one operator, which numbers its rows, into Parquet files."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self._out = folder / "run", folder / "out"
+        self.folder: str | Path = folder / "run"
+        self._out = folder / "out"
         self._pipeline = folder / "contract.yaml"
         self._pipeline.write_text(PIPELINE.replace("OUT", str(self._out)), encoding="utf-8")
 
@@ -86,6 +87,18 @@ class TestFusedRuns(RunContract):
     def plant(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
         monkeypatch.syspath_prepend(str(Path(__file__).parent))
         return FusedPlant(tmp_path)
+
+
+@pytest.mark.usefixtures("own_runs")
+def test_a_fused_run_in_object_storage_survives_the_death_of_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are below a URI, through the file systems of pyarrow and Hadoop."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    plant = FusedPlant(tmp_path)
+    plant.folder = (tmp_path / "run").as_uri()
+    RunContract().test_a_run_survives_the_death_of_its_process(plant)
+    assert {"audit", "start", "log"} <= {path.name for path in (tmp_path / "run" / "files").iterdir()}
 
 
 @pytest.fixture(scope="module")

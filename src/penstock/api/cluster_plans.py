@@ -13,8 +13,7 @@ from penstock.planning.files import read_placement
 from penstock.planning.registry import DEFAULT_SHARER, DEFAULT_WHOLE_CLUSTER_PLACER, PLACERS, SHARERS
 from penstock.planning.replanning.priorities import queue
 from penstock.planning.replanning.replan_cluster import DEFAULT_CLUSTER_MOVE_COST, place_again
-from penstock.planning.sharing.handover import HandOver, Moves
-from penstock.planning.sharing.share import Sharing, compare_sharers, share_cluster
+from penstock.planning.sharing.share import HandOver, Moves, Sharing, compare_sharers, share_cluster
 from penstock.planning.whole_cluster import ClusterPlacement, place_all
 from penstock.planning.why_not import why_not as find_why_not
 

@@ -141,10 +141,7 @@ def drain_stops(run: str | Path, *, stop: bool) -> bool:
 
 def log_lines(run: str | Path, count: int) -> list[str]:
     """The last lines of the log of a run."""
-    file = run_folder(run).path / "log"
-    if not file.exists():
-        raise BadInputError(f"{file}: the run has no log")
-    return read_text(file).splitlines()[-count:]
+    return run_folder(run).log_lines(count)
 
 
 def ask_run(run: str | Path, request: RunRequest, patience: float, **more: Any) -> float:

@@ -31,7 +31,7 @@ def today() -> str:
 
 
 def time_of_day(at: float) -> str:
-    """Of a moment in seconds since the epoch, as clocks here show it."""
+    """Return the local time of day of a moment in seconds since the epoch."""
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong, as values: input that cannot be read, and requests that cannot be met."""
+"""Errors as values: input that cannot be read, and requests that cannot be met."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ClusterError(PenstockError):
 
 
 class RunError(PenstockError):
-    """A run that cannot do what it is asked for, as things are. The command line exits with 1."""
+    """A run cannot carry out a request in its present state. The command line exits with 1."""
 
 
 class RunFailedError(PenstockError):
@@ -50,7 +50,7 @@ class RunFailedError(PenstockError):
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What was missing: `operator` needed `needed` of `resource`; the best offer was `offered`, at `closest`."""
+    """A missing amount: `operator` needed `needed` of `resource`; the best offer was `offered`, at `closest`."""
 
     operator: str
     resource: str
@@ -58,7 +58,7 @@ class Shortage:
     offered: float
     closest: str
     kind: str = "operator"
-    """What `operator` names: an operator, or a whole "pipeline"."""
+    """Kind of thing that `operator` names: an operator, or a whole "pipeline"."""
 
     def __str__(self) -> str:
         return (
@@ -69,15 +69,15 @@ class Shortage:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A policy's "no": who said it, why, and whether more slots of the same kind could change the answer."""
+    """A policy's rejection: its author, the reason, and whether more slots of the same kind could change the answer."""
 
     by: str
     shortages: tuple[Shortage, ...]
     more_slots_may_help: bool = True
     slots_missing: int = 1
-    """Fewer more slots than this do not help, where the policy knows."""
+    """Min number of slots that could help, if the policy knows it."""
     notes: tuple[str, ...] = ()
-    """What was tried, what a bound says, which constraint is in the way: sentences for people."""
+    """Sentences for people: attempts, bounds, constraints that block."""
 
     def __str__(self) -> str:
         return f"{self.by}: " + "; ".join((*map(str, self.shortages), *self.notes))
@@ -92,13 +92,14 @@ class RefusedError(PenstockError):
 
 
 class InterruptedWorkError(PenstockError):
-    """Ctrl-C, and what was kept. The command line prints it and exits with 130."""
+    """Work ended by Ctrl-C, with the results that were kept. The command line prints it and exits with 130."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The tail of an error message about an unknown name: a suggestion if one is close, and the known names.
 
-    Comparing takes the time of both lengths: what is longer than any name, or one of too many, gets no suggestion.
+    The time to compare grows with both lengths: texts longer than any name, and lists that are too long, get no
+    suggestion.
     """
     names = list(dict.fromkeys(known))
     comparable = len(name) <= LONGEST_NAME and len(names) <= MOST_COMPARED

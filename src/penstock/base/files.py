@@ -1,11 +1,11 @@
-"""Reading files nobody vouches for, and writing files nobody finds half done.
+"""Strict reading of untrusted files, and atomic writing.
 
-Input is limited in size and depth, parsed without building objects (no tags, anchors or aliases), and checked
-against a strict shape; every complaint is one line that names the file, the field and what was expected.
+Input is limited in size and depth, parsed without building objects (no tags, anchors or aliases), and checked against a
+strict shape; every error is one line that names the file, the field and the expected value.
 
-What Penstock keeps for itself (`write_text`, `private_folder`, `temporary_folder`) is for its owner alone; what a user
-asked for by name (`write_output`) has the permissions any program would give it. Both are on the disk, not only on
-their way to it, before anybody can find them.
+Penstock's own files (`write_text`, `private_folder`, `temporary_folder`) are readable by their owner alone; files that
+a user named (`write_output`) have the usual permissions. Both are synced to the disk before they appear under their
+names.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 """An option of a policy: from 0 to 1."""
 
 Demand = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False, strict=True)]
-"""What one thread needs of a resource: small enough for its square, times any number of threads, to be a number."""
+"""Amount of a resource that one thread needs: small enough that its square, times any number of threads, is finite."""
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 """A finite number above 0."""
@@ -102,7 +102,7 @@ class Spec(BaseModel):
 
 
 class Versioned(Spec):
-    """The contents of a file that says which format it has. Files of Penstock 0.1 say nothing: theirs is 1."""
+    """The contents of a file with the version of its format. Files of Penstock 0.1 have none: theirs is 1."""
 
     newest: ClassVar[int] = 1
     """The format this Penstock writes, and the last it knows."""
@@ -120,7 +120,7 @@ def read_document(path: Path) -> Any:
 
 
 def read_value(shape: type[S], path: Path) -> S:
-    """What was written as JSON before, by us or by who knows whom."""
+    """Read a value that was written as JSON, by Penstock or by another program."""
     return check(shape, parse_json(read_text(path), str(path)), str(path))
 
 
@@ -179,7 +179,7 @@ def _first_twice(pairs: list[tuple[str, Any]]) -> str:
 
 
 def _check_nesting_and_text(data: Any, where: str) -> None:
-    """Refuse depths nobody writes by hand, and half characters (JSON can spell them), which no terminal takes."""
+    """Reject unusual depths, and lone surrogates (JSON can spell them), which terminals do not accept."""
     level: list[Any] = [data]
     for _ in range(DEEPEST_NESTING + 1):
         below: list[Any] = []
@@ -260,7 +260,7 @@ def check(shape: type[S], data: Any, where: str) -> S:
 
 
 def _newer(shape: type[Spec], data: dict[str, Any]) -> str:
-    """What a complaint about a file begins with where the file is of a later format than we know."""
+    """Return the beginning of an error message if a file has a later format than this version knows."""
     version = data.get("format")
     if not issubclass(shape, Versioned) or type(version) is not int or version <= shape.newest:
         return ""
@@ -291,7 +291,7 @@ def _shown(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """As much of a text nobody vouches for as a message should repeat."""
+    """Return the beginning of an untrusted text, as far as a message should repeat it."""
     return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}..."
 
 
@@ -310,8 +310,8 @@ def check_writable(path: Path) -> None:
 def atomic_path(path: Path, *, mode: int = 0o600) -> Iterator[Path]:
     """A temporary path beside `path` (same ending) that takes its place only if the block succeeds.
 
-    Who finds `path` afterwards finds all of it, even if the machine lost its power in between. A link stays one, and
-    what it points to is replaced; devices and pipes are left alone.
+    A reader of `path` finds the whole file, even after a power cut. A link stays a link, and its target is replaced;
+    devices and pipes are left alone.
     """
     check_writable(path)
     path = path.resolve()
@@ -352,7 +352,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_output(path: Path, text: str) -> None:
-    """A file that a user asked for by name: the user's umask says who may read it."""
+    """Write a file that a user named: the user's umask sets its permissions."""
     with output_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -380,8 +380,8 @@ def private_folder(path: Path) -> Path:
 def temporary_folder(kind: str) -> Iterator[Path]:
     """A private folder that ends with the block, or, if this process is killed, when another one makes such a folder.
 
-    What tells a folder in use from one left behind is a lock that goes with its process. (Its process number would
-    not: it may be somebody else's by now, or of another container that shares the folder for temporary files.)
+    A folder in use has a lock that ends with its process. (A process number would not do: it may belong to another
+    process by now, or to another container that shares the folder for temporary files.)
     """
     sweep_temporary_folders()
     folder = Path(tempfile.mkdtemp(prefix=f"penstock-{kind}-"))

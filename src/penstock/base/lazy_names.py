@@ -1,7 +1,7 @@
 """Modules that list names of other modules and load each when it is first used.
 
-`lazy_loader` does this for a package and what is below it. A plain module that lists names from the whole project would
-store them in the package above it, so `penstock.types` and `penstock.plugins` use this instead.
+`lazy_loader` does this for a package and the modules below it. A plain module that lists names from the whole project
+would store them in the package above it, so `penstock.types` and `penstock.plugins` use this instead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who conducts a run: a host, a process, and a number that only rises.
+"""The lease of a run: the host and process that conduct it, and a number that only rises.
 
-The lease keeps people from conducting a run twice by accident. What keeps two conductors from doing harm is the
-checkpoint: the commit of an epoch can be created once, and whoever takes a run over creates the next one first.
+The lease prevents two conductors by accident. The checkpoint makes two conductors harmless: the commit of an epoch can
+be created once, and a process that takes a run over creates the next one first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.base.files import Count, Spec
 from penstock.base.process_identity import ProcessIdentity
 
 LEASE_SECONDS = 10.0
-"""A lease nobody renewed for so long is free, whoever holds it."""
+"""A lease that was not renewed for this long is free."""
 RENEW_SECONDS = 2.0
 
 
@@ -35,7 +35,7 @@ class RunLease(Spec):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The lease cannot be taken: somebody has it."""
+    """The lease cannot be taken: another process has it."""
 
     by: RunLease
 
@@ -44,10 +44,10 @@ class Held:
 
 
 def holder(lease: RunLease | None, now: float, host: str, *, alive: bool) -> Held | None:
-    """Who holds the run, if anybody. `alive`: a process with that number and start is on this host.
+    """Return the holder of the run, None if it is free. `alive`: a process with that number and start is on this host.
 
     On this host a dead process holds nothing, and a living one holds it until its lease has run out: it may have been
-    stopped. What happens on another host is known from the lease's age alone.
+    stopped. For another host only the lease's age is known.
     """
     if lease is None or lease.renewed == 0 or now - lease.renewed > LEASE_SECONDS:
         return None

@@ -29,7 +29,7 @@ MARK = "PENSTOCK_CLUSTER_ID"
 LOOPBACK = "127.0.0.1"
 
 PATIENCE_SECONDS = 5.0
-"""How long a process may take to end when asked, before it is made to."""
+"""Seconds a process may take to end when asked, before it is killed."""
 
 KILL_ROUNDS = 5
 
@@ -48,9 +48,9 @@ def free_port(host: str = LOOPBACK) -> int:
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], log: Path | None) -> ProcessIdentity:
-    """A process in a session of its own, so that Ctrl-C in a terminal does not reach it.
+    """Start a process in a session of its own, so that Ctrl-C in a terminal does not reach it.
 
-    It writes to `log`, or where this process writes if there is none.
+    It writes to `log`; without one, to the output of this process.
     """
     actions: list[tuple[int, int, str, int, int] | tuple[int, int, int]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
@@ -89,7 +89,7 @@ def find(identity: ProcessIdentity) -> psutil.Process | None:
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Whether it has not ended; one that has and waits to be collected is collected where it is ours to do.
+    """Return whether it has not ended. A child of this process that has ended is collected.
 
     A Java process looks ended while the last of its threads still are: it counts until they are gone.
     """
@@ -146,7 +146,7 @@ def kill(processes: Iterable[psutil.Process]) -> None:
 
 
 def kill_marked(mark: str) -> None:
-    """Until none is left: one may have been starting another while it was killed."""
+    """Kill all marked processes, until none is left: one may have been starting another meanwhile."""
     for _ in range(KILL_ROUNDS):
         left = marked(mark)
         if not left:

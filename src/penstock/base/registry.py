@@ -54,7 +54,7 @@ class Registry(Generic[P]):
         return ", ".join(f"{name} (default)" if name == default else name for name in self.names())
 
     def load(self, name: str) -> Any:
-        """Return what is registered under a name: the class of a policy, or a declaration."""
+        """Return the class of a policy, or the declaration, that is registered under a name."""
         if name not in self._addresses:
             raise BadInputError(f"unknown {self.kind} '{name}'; {nearest(name, self.names())}")
         if self._lacks(name):
@@ -74,7 +74,7 @@ class Registry(Generic[P]):
 
 
 def with_options(policy_class: type[P], who: str, options: str) -> P:
-    """A dataclass whose fields are as `option=value,option=value` says; `who` ("placer 'sam'") is whom errors name."""
+    """Return a dataclass with fields set by `option=value,option=value`; errors name `who` ("placer 'sam'")."""
     given: dict[str, str] = {}
     known = [field.name for field in fields(policy_class)]  # type: ignore[arg-type] # whoever registers sees to it
     for part in filter(None, options.split(",")):

@@ -29,8 +29,8 @@ MAX_DIGITS = 18
 
 
 def is_whole(text: str) -> bool:
-    """Return whether `int(text)` is a number from 0 to 10**18. `str.isdigit` also takes digits that `int` does not
-    read, of other scripts, and as many as there are."""
+    """Return whether `int(text)` is a number from 0 to 10**18. `str.isdigit` also accepts digits of other scripts that
+    `int` does not read, and any number of them."""
     return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 

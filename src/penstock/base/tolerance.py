@@ -1,8 +1,8 @@
 """When two amounts are the same. 0.1 + 0.2 is not 0.3 to a computer, and such last digits must not buy a machine.
 
 One tolerance for every decision. A limit is kept, and a count is whole, within `TOLERANCE`. Of several candidates the
-first of those that tie is taken: their values are compared by `tie_key`, which is equal where they differ by rounding
-alone. Keys lie on a grid of powers of two, so that whole numbers, halves and quarters are in the middle of a cell, and
+first of those that tie is taken: their values are compared by `tie_key`, which is equal if they differ by rounding
+alone. Keys are on a grid of powers of two, so that whole numbers, halves and quarters are in the middle of a cell, and
 no number of a few decimal digits is near the edge of one.
 """
 
@@ -30,8 +30,8 @@ WHOLE = 2.0**53
 
 
 def covers(offered: float, needed: float, scale: float | None = None) -> bool:
-    """`offered >= needed`, an exact fit included. `scale` is the size of the amounts that were added up or taken away
-    on the way to these two; what is needed, where nothing larger was."""
+    """Return `offered >= needed`, an exact fit included. `scale` is the size of the amounts added or subtracted to get
+    these two; default: `needed`."""
     return offered >= needed - TOLERANCE * (abs(needed) if scale is None else scale)
 
 
@@ -57,7 +57,7 @@ def _is_nearly(count: float, nearest: int) -> bool:
 
 
 def cell(scale: float) -> float:
-    """What two values may differ by and tie: the power of two next above `scale * TOLERANCE`."""
+    """Return the width within which two values tie: the power of two next above `scale * TOLERANCE`."""
     return math.ldexp(1.0, math.frexp(scale)[1] - CELL_BITS)
 
 
@@ -67,7 +67,7 @@ def tie_key(value: float, scale: float) -> float:
 
 
 def key_in(value: float, width: float) -> float:
-    """`tie_key` where the cell is known, for those who ask often."""
+    """Return `tie_key` for a known cell, for frequent callers."""
     if width <= 0:
         return value
     cells = value / width

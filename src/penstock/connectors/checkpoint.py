@@ -1,8 +1,7 @@
 """The checkpoint: commits in order, each created once and for all.
 
-In a folder a commit is a file named after its epoch, whole before it has its name, on disk before anybody is told.
-Creating it fails if it is there: so of two conductors one finds out that it has been replaced, whatever their clocks
-say.
+In a folder a commit is a file named after its epoch. It gets its name when it is whole and on disk. Creating it fails
+if it exists: so one of two conductors finds that it has been replaced, whatever their clocks show.
 """
 
 from __future__ import annotations
@@ -48,20 +47,20 @@ class Checkpoint(Protocol):
         """The newest commit; a file that is no commit is an error that names it."""
 
     def write(self, commit: Commit) -> None:
-        """Create the commit of an epoch; it lasts. Written again, by the same process, it is the same. Raises
-        ReplacedError where another process conducts the run, NotWrittenError where nothing has changed."""
+        """Create the commit of an epoch, durably. Written again by the same process, it is the same. Raise
+        ReplacedError if another process conducts the run, NotWrittenError if nothing has changed."""
 
     def forget_old(self, epoch: int) -> None:
         """Commits long before `epoch` are deleted."""
 
     @property
     def lease(self) -> RunLease | None:
-        """As far as it can be read: a lease that cannot is nobody's, the commits decide."""
+        """Return the lease if it can be read. One that cannot is free: the commits decide."""
 
     def sign(self, lease: RunLease) -> None: ...
 
     def take_over(self, commit: Commit, plan: str) -> Commit:
-        """Go on behind `commit` under a new number: whoever conducted until now cannot commit any more."""
+        """Continue after `commit` under a new number, so that the former conductor cannot commit any more."""
 
 
 def read_commit(text: str, where: str) -> Commit:
@@ -85,7 +84,7 @@ def take_over(commit: Commit, plan: str) -> Commit:
 
 
 class FolderCheckpoint:
-    """In a folder of their own."""
+    """Commits in a folder of their own."""
 
     def __init__(self, folder: Path) -> None:
         self.place = str(folder)
@@ -137,7 +136,7 @@ class FolderCheckpoint:
         write_text(self._lease, lease.model_dump_json() + "\n")
 
     def take_over(self, commit: Commit, plan: str) -> Commit:
-        """The epoch behind `commit` is taken at once, so that whoever conducted until now cannot commit it."""
+        """Take the epoch after `commit` at once, so that the former conductor cannot commit it."""
         taken = take_over(commit, plan)
         self.write(taken)
         return taken

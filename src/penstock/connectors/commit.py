@@ -1,4 +1,4 @@
-"""The commit record: what is true of a run after an epoch. Whatever it does not name has never happened."""
+"""The commit record: the state of a run after an epoch. Anything it does not name has never happened."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Output(Spec):
 
 class Commit(Spec):
     """One per epoch, in order, without gaps. `conductor` is the number of the process that wrote it: numbers only rise,
-    and whoever finds its next epoch written by another has been replaced."""
+    and a process that finds its next epoch written by another has been replaced."""
 
     version: int = VERSION
     run: str
@@ -37,13 +37,13 @@ class Commit(Spec):
     epoch: int
     plan: str
     offsets: dict[str, Any] = Field(default_factory=dict)
-    """By source: where it goes on."""
+    """Next offset of each source."""
     states: dict[str, dict[str, str]] = Field(default_factory=dict)
-    """By keyed operator and key group: where its state lies."""
+    """Place of the state, by keyed operator and key group."""
     outputs: tuple[Output, ...] = ()
-    """Of this epoch."""
+    """Outputs of this epoch."""
     audit: str = ""
-    """What was delivered since the run began, folded."""
+    """Rows delivered since the run began, folded."""
 
 
 class EpochPart(Protocol):
@@ -62,8 +62,8 @@ class EpochPart(Protocol):
 def next_commit(
     before: Commit, conductor: int, generation: int, plan: str, staged: Iterable[EpochPart], audit: str = ""
 ) -> Commit:
-    """What all bundles staged for one epoch, put together: offsets and states replace those before, group by group. An
-    offset that is None takes the one before away: what it belonged to is not there any more."""
+    """Return the commit of an epoch from the parts that all bundles staged: offsets and states replace those before,
+    group by group. An offset of None removes the one before: its source is gone."""
     offsets = dict(before.offsets)
     states = {operator: dict(groups) for operator, groups in before.states.items()}
     outputs: list[Output] = []
@@ -87,7 +87,7 @@ def next_commit(
 
 
 def state_of(commit: Commit, operator: str, first: int, end: int) -> Mapping[int, str]:
-    """Where the state of some groups lies; a group nothing was ever kept for is not there."""
+    """Return the place of the state of some groups; groups without state are left out."""
     return {int(group): where for group, where in commit.states.get(operator, {}).items() if first <= int(group) < end}
 
 
@@ -95,7 +95,7 @@ def state_of(commit: Commit, operator: str, first: int, end: int) -> Mapping[int
 
 
 def of_sources(offsets: Mapping[str, Any], sources: Collection[str]) -> dict[str, int]:
-    """What the bundle that emits these sources must know."""
+    """Return the offsets needed by the bundle that emits these sources."""
     whole = dict.fromkeys(sources, 0)
     return {**whole, **{key: int(at) for key, at in offsets.items() if key.partition("/")[0] in whole}}
 

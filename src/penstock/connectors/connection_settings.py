@@ -1,7 +1,8 @@
-"""How to reach Kafka, as Spark's own source says it (`kafka.bootstrap.servers`, ...), for clients in Java or not.
+"""Settings to reach Kafka, named as for Spark's own source (`kafka.bootstrap.servers`, ...), for Java and other
+clients.
 
 Secrets stand in the environment or in a file: `kafka.sasl.password.env: NAME` or `kafka.sasl.password.file: PATH`. They
-are looked up where a client is made, so that neither a plan, a report nor a command line holds them.
+are looked up when a client is made, so that neither a plan, a report nor a command line holds them.
 """
 
 from __future__ import annotations
@@ -45,11 +46,12 @@ KAFKA = "kafka"
 SERVERS = "bootstrap.servers"
 _BELONG_ELSEWHERE = ("group.id", "enable.auto.commit", "isolation.level", "transactional.id", "auto.offset.reset")
 _OF_OUR_CLIENTS = ("enable.idempotence", "enable.auto.offset.store", "enable.partition.eof")
-"""Without these, as we set them, our own clients would lose or double messages."""
+"""Settings of our own clients: without them messages would be lost or doubled."""
 
 
 def client_settings(options: Mapping[str, str], who: str = "kafka") -> dict[str, str]:
-    """What a client of librdkafka is told: the options that begin with `kafka.`, without it, secrets filled in."""
+    """Return the settings of a client of librdkafka: the options that begin with `kafka.`, without that prefix, secrets
+    filled in."""
     return _settings(options, who, (*_BELONG_ELSEWHERE, *_OF_OUR_CLIENTS))
 
 

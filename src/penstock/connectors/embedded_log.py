@@ -1,14 +1,14 @@
-"""A log in a folder: what a broker does, for one machine and without one.
+"""A log in a folder: the functions of a broker, for one machine and without a broker.
 
     topics/NAME/topic.json            partitions, retention
     topics/NAME/00000/*.segment       a partition
-    groups/NAME.json                  how far consumer groups have read
-    producers/NAME.json               who may commit under a name, and the number of the last transaction
+    groups/NAME.json                  offsets of consumer groups
+    producers/NAME.json               the epoch that may commit under a name, and the number of the last transaction
     journal                           a transaction that is decided and may not be written whole yet
     lock                              held while anything changes
 
-A transaction is decided when its journal is there: whoever takes the lock next finishes it, so that it is seen whole or
-not at all, whatever died.
+A transaction is decided when its journal is there. The next process that takes the lock finishes it, so readers see all
+of it or nothing, whichever process died.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ STORED = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("time_ms", pa
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where a frame lies in its file, and what it holds."""
+    """Position of a frame in its file, and its contents."""
 
     position: int
     size: int
@@ -92,7 +92,7 @@ class Frame:
 
     @property
     def behind(self) -> int:
-        """Where the next one begins."""
+        """Offset at which the next one begins."""
         return self.position + _HEAD.size + self.size
 
 
@@ -102,7 +102,7 @@ def encode(batch: pa.RecordBatch, first: int, last_ms: int) -> bytes:
 
 
 def read_frame(handle: int, frame: Frame) -> pa.RecordBatch | None:
-    """None: it is not what it was when it was found."""
+    """Return the batch of a frame; None if the frame has changed since it was found."""
     body = os.pread(handle, frame.size, frame.position + _HEAD.size)
     return pa.ipc.read_record_batch(pa.py_buffer(body), STORED) if crc32(body) == frame.checksum else None
 
@@ -115,8 +115,8 @@ def scan(handle: int, position: int, expected: int) -> Iterator[Frame]:
 
 
 def whole_frame_behind(handle: int, position: int) -> Frame | None:
-    """The first whole frame that does not begin at `position` but behind it: what is at `position` was whole once, too.
-    Where it is whole now, somebody was just writing it."""
+    """Return the first whole frame after `position`: then the bytes at `position` were a whole frame once, too. If they
+    are whole now, another process was just writing them."""
     left = os.pread(handle, max(0, os.fstat(handle).st_size - position), position)
     at = left.find(_MAGIC, 1)
     while at != -1:
@@ -152,7 +152,7 @@ ENDING = ".segment"
 
 @dataclass
 class _Known:
-    """What this process has seen of one file."""
+    """State of one file as this process last saw it."""
 
     path: Path
     first: int
@@ -178,7 +178,7 @@ class Partition:
         self._known: dict[int, _Known] = {}
 
     def look(self) -> Span:
-        """What there is by now. Raises `DamagedLogError` where there was more before what there is."""
+        """Return the present span. Raise `DamagedLogError` if messages before it are missing."""
         firsts = self._firsts()
         for gone in self._known.keys() - set(firsts):
             del self._known[gone]
@@ -191,8 +191,8 @@ class Partition:
         return Span(firsts[0], self._known[firsts[-1]].end) if firsts else Span(0, 0)
 
     def _check_nothing_behind(self, handle: int, segment: _Known, following: int | None) -> None:
-        """Offsets have no holes here. Only behind the last whole frame of the last file may there be anything else: one
-        that somebody did not finish."""
+        """Check that offsets have no holes. Only after the last whole frame of the last file there may be other bytes:
+        a frame that was not finished."""
         frame = whole_frame_behind(handle, segment.behind)
         next_offset = frame.first if frame is not None else following
         if next_offset is not None and next_offset != segment.end:
@@ -212,8 +212,8 @@ class Partition:
         return last, self._known[last].behind if self._known else 0
 
     def append(self, batch: pa.RecordBatch, oldest_ms: int | None = None) -> None:
-        """Behind what there is; what somebody left there half written is overwritten. A file that begins with messages
-        of before `oldest_ms` is followed by another, however small it is."""
+        """Append after the last whole frame; a frame left unfinished there is overwritten. A file that begins with
+        messages from before `oldest_ms` is followed by another, however small it is."""
         span = self.look()
         last = max(self._known, default=None)
         if last is None or self._known[last].is_full(self._segment_bytes, oldest_ms):
@@ -239,7 +239,7 @@ class Partition:
             to_disk(self._folder.parent)
 
     def cut(self, first: int, position: int) -> None:
-        """Back to a `size` of before: what was appended since is forgotten."""
+        """Cut back to an earlier `size`: messages appended since are forgotten."""
         for segment in reversed(self._firsts()):  # whatever dies in between leaves no hole
             if segment > first:
                 self._path(segment).unlink()
@@ -258,8 +258,8 @@ class Partition:
             del self._known[first]
 
     def read(self, first: int, end: int) -> Iterator[pa.RecordBatch]:
-        """To be called by whoever holds the lock, as all that looks: two that look at once know every frame twice. What
-        is read was chosen when it returns; the messages themselves may be fetched without the lock."""
+        """Read messages. Called with the lock held, as all methods that look: two that look at once would count every
+        frame twice. The selection is made when it returns; the messages themselves may be fetched without the lock."""
         span = self.look()
         if first < span.first:
             raise GoneError(self._topic, self._number, first, span.first)
@@ -313,8 +313,8 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 FILES_OF_RETENTION = 8
-"""Where messages are kept for R seconds, a file takes those of R / 8: no message is kept for longer than 9 R / 8, as
-long as others come."""
+"""Files per retention time. With a retention of R seconds a file takes messages of R / 8, so no message is kept for
+longer than 9 R / 8 while others arrive."""
 FLUSH_MESSAGES = 20_000
 """Messages of one partition that a producer holds before it writes them down."""
 
@@ -326,7 +326,7 @@ class _Topic(Spec):
 
 class _ProducerState(Spec):
     epoch: Count
-    """Of the producer that may commit."""
+    """Epoch of the producer that may commit."""
     last: int = NONE_YET
 
 
@@ -437,7 +437,8 @@ class EmbeddedLog:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Nobody else changes anything; what a dead process decided and did not finish is finished first."""
+        """Keep all others from changing anything. A transaction that a dead process decided and did not finish is
+        finished first."""
         with self._within:
             if self._depth:
                 yield
@@ -454,8 +455,9 @@ class EmbeddedLog:
                 os.close(handle)
 
     def _finish_left(self) -> None:
-        """A journal that somebody left. Where its transaction was finished, a power cut has brought it back: what came
-        behind it since must not be cut off. That it was finished is on the disk before it is deleted."""
+        """Finish a journal that was left. If its transaction was finished already, a power cut has brought the journal
+        back: messages written after it must not be cut off. The note that it was finished is on disk before the journal
+        is deleted."""
         journal, _ = self._journal_read()
         state = self._producer_state(journal["producer"])
         if state is not None and state.last >= journal["number"]:
@@ -469,7 +471,7 @@ class EmbeddedLog:
         return parse_json(header.decode(), str(self._journal)), bodies
 
     def _finish(self) -> None:
-        """Write what the journal says, from where it began: done twice it is there once."""
+        """Write the transaction of the journal from its start; a repetition changes nothing."""
         journal, bodies = self._journal_read()
         at = 0
         for part in journal["parts"]:

@@ -1,7 +1,7 @@
 """The files of a source in the order they were found, with their rows counted, so that tuple n is always the same row.
 
-The index is a file of its own that is kept with the run: whoever starts again, or reads in another process, finds the
-same order. Every so many rows it remembers where they begin, so that reading some rows does not mean reading all.
+The index is a file of its own that is kept with the run: a restart, or another process, finds the same order. It
+records positions at regular intervals, so that reading some rows does not mean reading all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class FileFormat(StrEnum):
-    """What the files of a source hold: a row is a tuple."""
+    """Format of the files of a source: a row is a tuple."""
 
     JSONL = "json"
     CSV = "csv"
@@ -120,7 +120,8 @@ class FileIndex:
 
     @classmethod
     def read(cls, path: Path) -> FileIndex:
-        """What `save` wrote; a `BadInputError` where it is anything else: rows could not be numbered as they were."""
+        """Read an index that `save` wrote. Raise `BadInputError` for anything else: rows could not be numbered as
+        before."""
         kept = read_value(_KeptIndex, path)
         return cls(kept.pattern, kept.format, tuple(FileEntry(**dict(entry)) for entry in kept.entries))
 
@@ -159,7 +160,7 @@ def index_of(operator: Operator) -> FileIndex:
 
 
 def indexes_of(pipeline: Pipeline) -> dict[str, FileIndex]:
-    """Of every source that names files."""
+    """Return the indexes of all sources that name files."""
     return {name: index_of(operator) for name, operator in pipeline.operators.items() if operator.files is not None}
 
 
@@ -192,7 +193,7 @@ def _count(path: Path, kind: FileFormat) -> FileEntry:
 
 
 class MalformedRowError(Exception):
-    """A row that is not what the format says."""
+    """A row that does not match its format."""
 
 
 Row = bytes | list[str] | MalformedRowError
@@ -206,7 +207,8 @@ def is_row(row: Row, kind: FileFormat) -> bool:
 
 
 class Lines:
-    """The lines of a file, and where the next one begins. (A file's own `tell` does not work while it is iterated.)"""
+    """The lines of a file, and the position of the next one. (A file's own `tell` does not work while it is
+    iterated.)"""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -225,9 +227,9 @@ class Lines:
 
 
 def records(lines: Lines) -> Iterator[list[str] | MalformedRowError]:
-    """Records of CSV text; one that cannot be read is an error in its place, and reading goes on behind it.
+    """Yield records of CSV text; one that cannot be read is an error in its place, and reading continues after it.
 
-    A record takes no more lines than it needs, so that where the next one begins is known after every record.
+    A record takes no more lines than it needs, so the position of the next one is known after every record.
     """
     reader = csv.reader((line.decode("utf-8") for line in _again(lines)), strict=True)
     while True:
@@ -241,7 +243,7 @@ def records(lines: Lines) -> Iterator[list[str] | MalformedRowError]:
 
 
 def _again(lines: Lines) -> Iterator[bytes]:
-    """Lines from where they are: a generator that raised has ended, the file has not."""
+    """Yield lines from the present position: a generator that raised has ended, the file has not."""
     yield from lines
 
 
@@ -419,9 +421,9 @@ LOOK_SECONDS = 1.0
 
 
 class FileFeed:
-    """Keeps the index files in the run's folder up to date, and knows how many tuples there are.
+    """Keeps the index files in the run's folder up to date, and counts the tuples.
 
-    Tuple n leaves every source at the same time: with several of them there are as many as the shortest has rows.
+    Tuple n leaves every source at the same time: with several of them the one with the fewest rows sets the number.
     """
 
     def __init__(self, folder: Path, indexes: Mapping[str, FileIndex]) -> None:
@@ -440,7 +442,7 @@ class FileFeed:
 
     @property
     def tuples(self) -> int | None:
-        """How many there are by now; None: no source has files, there is no end."""
+        """Return the present number of tuples; None if no source has files, so there is no end."""
         return min((index.rows for index in self._indexes.values()), default=None)
 
     def look(self) -> None:

@@ -1,7 +1,7 @@
 """Kafka as a log of messages, through confluent-kafka (librdkafka).
 
-The number of the last transaction is kept where it commits with the messages: as the offset of a consumer group that
-has the producer's name. So a batch that is sent again is known by its number, whoever sends it.
+The number of the last transaction commits with the messages: it is the offset of a consumer group that has the
+producer's name. So a batch that is sent again is recognised by its number, whichever process sends it.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 PRODUCER_ANSWER_SECONDS = 10.0
 """The longest a broker may take for a step of a transaction."""
 DELIVERY_SECONDS = 120.0
-"""How long messages are tried to be delivered: a broker may be away for a minute."""
+"""Seconds for which delivery of messages is tried: a broker may be away for a minute."""
 TRANSACTION_SECONDS = 900.0
-"""The longest a transaction may take before the broker aborts it: the most that brokers allow where nobody says
-otherwise. One that needs longer would be sent for ever."""
+"""Seconds after which the broker aborts a transaction: the max that brokers allow by default. A transaction that needs
+longer would be sent forever."""
 SOCKET_SECONDS = 60.0
-"""The longest wait for an answer; where a client has transactions librdkafka would make it as long as these."""
+"""Max seconds to wait for an answer; for a client with transactions librdkafka would make it as long as these."""
 PRODUCER_STALL_SECONDS = 15.0
-"""A transaction that gets no further for so long is given up; another producer of the same name begins anew."""
+"""Seconds without progress after which a transaction is given up; another producer of the same name begins anew."""
 CLOSE_SECONDS = 1.0
 TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 PRODUCER_RETRY_SECONDS = 0.2
@@ -69,7 +69,7 @@ _NEVER_TAKEN = frozenset(
         ck.KafkaError.INVALID_TRANSACTION_TIMEOUT,
     }
 )
-"""What a broker that is asked again says again."""
+"""Errors that a broker repeats if it is asked again."""
 _WAYS_OUT = {
     ck.KafkaError.MSG_SIZE_TOO_LARGE: (
         "raise kafka.message.max.bytes of the sink, and max.message.bytes of the topic, or send less in a message"
@@ -80,15 +80,15 @@ _WAYS_OUT = {
         "lower kafka.transaction.timeout.ms of the sink to what the broker allows (transaction.max.timeout.ms)"
     ),
 }
-"""What to do about it, where it is not the user's rights."""
+"""Remedies, unless the user's rights are the cause."""
 _GIVEN_UP = (ck.KafkaError._PURGE_QUEUE, ck.KafkaError._PURGE_INFLIGHT)
-"""What becomes of messages of a transaction that is aborted."""
+"""Errors of messages of a transaction that is aborted."""
 
 
 class KafkaProducer:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._failed: list[tuple[Any, str]] = []
-        """What was not delivered: the error, and what of which topic it was."""
+        """Messages that were not delivered: the error, and the message and topic."""
         # what stands later counts: how it is sent is the user's to say
         sent_how = {
             "linger.ms": 20,
@@ -156,7 +156,7 @@ class KafkaTransactions(KafkaProducer):
         self.last = NONE_YET
 
     def take_over(self) -> None:
-        """Whoever had the name is fenced, what it left open is aborted, and the last number is read."""
+        """Fence the former holder of the name, abort its open transaction, and read the last number."""
         self._call(lambda: self._producer.init_transactions(PRODUCER_ANSWER_SECONDS))
         self.last = self._log.group_offsets(self._name, self._topic).get(0, 0) - 1
 
@@ -199,7 +199,8 @@ class KafkaTransactions(KafkaProducer):
             self._open = False
 
     def close(self) -> None:
-        """What is open and cannot be aborted at once is so by the next of this name, or by the broker."""
+        """Close the producer. A transaction that cannot be aborted at once is aborted by the next producer of this
+        name, or by the broker."""
         if self._open:
             self._producer.purge()
             with suppress(ck.KafkaException, LogError):
@@ -212,7 +213,7 @@ class KafkaTransactions(KafkaProducer):
             self._open = True
 
     def _call(self, step: Callable[[], object]) -> None:
-        """Steps of a transaction may be asked for again where the broker was not ready."""
+        """Repeat a step of a transaction if the broker was not ready."""
         watch = Stopwatch()
         while True:
             try:
@@ -247,8 +248,8 @@ def _within(seconds: float, step: Callable[[], object]) -> None:
 
 
 def timeouts(settings: Mapping[str, Any]) -> dict[str, int]:
-    """Of a client that has transactions, in milliseconds, as long as the user may say: none is longer than the
-    transaction, which librdkafka asks for."""
+    """Return the timeouts of a client with transactions, in milliseconds, unless the user sets them: none is longer
+    than the transaction, which librdkafka requires."""
     most_ms = int(TRANSACTION_SECONDS * 1000)
     given = str(settings.get(TRANSACTION_TIMEOUT, most_ms))
     transaction_ms = int(given) if is_whole(given) else most_ms  # librdkafka rejects other values
@@ -272,7 +273,7 @@ def _described(topic: str, value: bytes | None, key: bytes | None) -> str:
 
 
 def _failure(failure: Any, what: str) -> LogError | FencedError | NotTakenError:
-    """What is to be raised for an error of Kafka's about `what`."""
+    """Return the exception for an error of Kafka's about `what`."""
     code = failure.code()
     if code in (ck.KafkaError._FENCED, ck.KafkaError.PRODUCER_FENCED, ck.KafkaError.INVALID_PRODUCER_EPOCH):
         return FencedError("Kafka: another producer took over")
@@ -287,7 +288,7 @@ ANSWER_SECONDS = 10.0
 READ_MESSAGES = 5_000
 CONSUME_SECONDS = 0.05
 STALL_SECONDS = 15.0
-"""A read that gets nothing for so long is given up, and tried again by whoever asked."""
+"""Seconds without data after which a read is given up; the caller tries again."""
 ANEW_SECONDS = 5.0
 """Clients that failed are replaced, no oftener than that."""
 RETRY_SECONDS = 0.2
@@ -306,7 +307,7 @@ _NOT_READY = frozenset(
         ck.KafkaError.OFFSET_NOT_AVAILABLE,
     }
 )
-"""What a broker says of groups and partitions just after it started: it, or who asks, knows better in a moment."""
+"""Errors of a broker that has just started, for groups and partitions; they pass within a moment."""
 
 
 def open_log(options: Mapping[str, str]) -> KafkaLog:
@@ -355,7 +356,7 @@ class KafkaLog:
         self._awaited_partitions(topic, partitions)
 
     def _awaited_partitions(self, topic: str, least: int) -> int:
-        """How many there are, of a topic that is being created: brokers hear of it one after the other."""
+        """Return the number of partitions of a topic that is being created: brokers learn of it one after the other."""
         watch = Stopwatch()
         while (known := self._known_partitions(topic) or 0) < least:
             if watch.seconds() > ANSWER_SECONDS:
@@ -364,7 +365,7 @@ class KafkaLog:
         return known
 
     def _make(self, topic: str, partitions: int, config: Mapping[str, str]) -> bool:
-        """False: somebody else made it meanwhile."""
+        """Create a topic; return False if another process created it meanwhile."""
         asked = [admin.NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config))]
 
         def make() -> bool:
@@ -379,7 +380,7 @@ class KafkaLog:
         return bool(self._ask(make))
 
     def _keep(self, topic: str, config: Mapping[str, str]) -> None:
-        """Of a topic that is there already."""
+        """Set the retention of an existing topic."""
         entries = [
             admin.ConfigEntry(name, value, incremental_operation=admin.AlterConfigOpType.SET)
             for name, value in config.items()
@@ -526,9 +527,9 @@ class KafkaLog:
             reader.close()
 
     def _begin_anew(self) -> None:
-        """With other clients from now on. One that fails may do so for good: after a restart of the broker some had no
-        leader for a partition, or a newer one than the broker, however often they asked (seen with librdkafka 2.16.0).
-        """
+        """Continue with new clients. A client that fails may fail for good: after a restart of the broker some had no
+        leader for a partition, or a newer one than the broker, however often they asked (seen with librdkafka
+        2.16.0)."""
         if self._anew.seconds() < ANEW_SECONDS:
             return
         self._anew = Stopwatch()
@@ -566,7 +567,7 @@ class KafkaLog:
 
 
 def _results(waiting: Mapping[Any, Any]) -> list[Any]:
-    """Of what was asked: who asks again after a failure has to ask anew."""
+    """Return results of requests. After a failure the requests must be made again."""
     return [future.result(timeout=ANSWER_SECONDS) for future in waiting.values()]
 
 
@@ -575,7 +576,7 @@ def _of(error: Exception) -> Any:
 
 
 def _ignore(_error: Any) -> None:
-    """librdkafka tells of every broken connection; what cannot be done is told by whoever asked for it."""
+    """Ignore broken connections, of which librdkafka reports each one; the failed request is reported to its caller."""
 
 
 def _batch(messages: list[Any]) -> pa.RecordBatch:

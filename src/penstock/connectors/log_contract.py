@@ -1,7 +1,7 @@
-"""What a log of messages is, whoever keeps it: topics of partitions, offsets that only rise, transactions by number.
+"""The contract of a log of messages: topics of partitions, offsets that only rise, transactions by number.
 
 Kafka (`connectors.kafka`) and the embedded log (`connectors.log.embedded`) both are one; a single suite of tests holds
-them to it. Whoever reads sees only what was committed.
+them to it. Readers see only committed messages.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ MESSAGES = pa.schema(
         pa.field("time_ms", pa.int64()),
     ]
 )
-"""Messages of one partition: `time_ms` is when the producer says it sent, in milliseconds since the epoch."""
+"""Messages of one partition: `time_ms` is the time of sending by the producer's clock, in milliseconds since the
+epoch."""
 
 NONE_YET = -1
-"""The number of the last transaction where there was none."""
+"""The number of the last transaction if there was none."""
 
 _TOPIC = re.compile(r"^[A-Za-z0-9._-]{1,249}$")
 
@@ -38,7 +39,7 @@ class LogError(OSError, PenstockError):
 
 
 class DamagedLogError(LogError, BadInputError):
-    """The log's files are not what was written; waiting does not help."""
+    """The log's files are damaged; waiting does not help."""
 
 
 class NotTakenError(RunFailedError):
@@ -61,8 +62,8 @@ class GoneError(PenstockError):
 
 
 class WentBackError(GoneError):
-    """A partition ends before what was read of it, or is not there any more: its topic was made anew, or its log lost
-    what it had. `there` is None where the partition is not there."""
+    """A partition ends before the offset that was read, or is gone: its topic was created anew, or its log lost
+    messages. `there` is None if the partition is gone."""
 
     def __init__(self, topic: str, partition: int, reached: int, there: Span | None) -> None:
         self.topic, self.partition, self.wanted = topic, partition, reached
@@ -88,7 +89,7 @@ class Span:
 
     @property
     def messages(self) -> int:
-        """As many at most: offsets may have holes."""
+        """Max number of messages: offsets may have holes."""
         return self.end - self.first
 
 
@@ -104,8 +105,7 @@ class Producer(Protocol):
         partition: int | None = None,
         times_ms: Sequence[int] | None = None,
     ) -> None:
-        """Take messages; where they are not for one `partition`, equal keys go to the same one. Raises `LogError` or
-        `NotTakenError`."""
+        """Take messages. Without a `partition`, equal keys go to the same one. Raise `LogError` or `NotTakenError`."""
 
     def flush(self) -> None:
         """Everything that was sent is in the log when this returns; else it raises `LogError` or `NotTakenError`."""
@@ -134,7 +134,7 @@ class TransactionalProducer(Protocol):
         `NotTakenError`."""
 
     def abort(self) -> None:
-        """Nothing that was sent since the last commit is seen by anybody."""
+        """Discard all messages sent since the last commit; no reader sees them."""
 
     def close(self) -> None: ...
 
@@ -144,25 +144,28 @@ class TopicLog(Protocol):
         """Partitions by topic."""
 
     def create(self, topic: str, partitions: int, retention_seconds: float | None = None) -> None:
-        """A topic that is there already keeps what it has; with fewer partitions it gets more. From now on messages
-        that are older than `retention_seconds` may be dropped, where that is given."""
+        """Create a topic. An existing one keeps its messages, and gets more partitions if it has fewer. With
+        `retention_seconds`, older messages may be dropped from now on."""
 
     def spans(self, topic: str) -> Mapping[int, Span]:
-        """By partition, what can be read now. Raises `UnknownTopicError`."""
+        """Return the readable span of each partition. Raise `UnknownTopicError`."""
 
     def read(self, topic: str, partition: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Messages from offset `first` up to `end`, as `MESSAGES`. Raises `GoneError` where the first are no more."""
+        """Yield messages from offset `first` up to `end`, as `MESSAGES`. Raise `GoneError` if the first are no longer
+        there."""
 
     def producer(self) -> Producer: ...
 
     def transactional(self, name: str, topic: str) -> TransactionalProducer:
-        """`topic` is where it sends, or one of those: the number of the last transaction is kept beside it."""
+        """Return a producer with transactions. `topic` is its target, or one of them: the number of the last
+        transaction is kept beside it."""
 
     def commit_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Tell whoever looks at consumer groups how far `group` has read: the next offset by partition."""
+        """Publish the offsets of consumer group `group`, for tools that look at consumer groups: the next offset by
+        partition."""
 
     def group_offsets(self, group: str, topic: str) -> Mapping[int, int]:
-        """What was told last."""
+        """Return the offsets that were published last."""
 
     def close(self) -> None: ...
 

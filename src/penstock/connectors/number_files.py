@@ -16,15 +16,15 @@ _LOG = logging.getLogger(__name__)
 
 
 class KeptNumbers:
-    """A file that holds no number (empty, cut off, somebody else's) is one line in the log, and the number that was
-    read from it before counts: a run that lives goes on."""
+    """Numbers in files. A file that holds no number (empty, truncated, of another program) is one line in the log, and
+    the last number read from it still holds: a running run continues."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._last: dict[str, float] = {}
 
     def get(self, name: str) -> float | None:
-        """None where there is no such file; a `BadInputError` where it never held a number."""
+        """Return the number, or None if there is no such file. Raise `BadInputError` if it never held a number."""
         file = None if self._folder is None else self._folder / name
         if file is None or not file.exists():
             return None
@@ -37,7 +37,7 @@ class KeptNumbers:
         return self._last[name]
 
     def whole(self, name: str, otherwise: int) -> int:
-        """`otherwise` where there is no such file, or where it never held a number."""
+        """Return the number; `otherwise` if there is no such file, or if it never held a number."""
         try:
             number = self.get(name)
         except BadInputError as error:

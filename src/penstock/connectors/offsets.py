@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from penstock.connectors.log_contract import Span
 
 Offsets = dict[str, dict[str, int]]
-"""By topic and partition (as text: it is kept as JSON), the next offset."""
+"""The next offset by topic and partition (as text: it is kept as JSON)."""
 EARLIEST, LATEST = -2, -1
-"""As JSON of offsets says it, to Spark's connector too."""
+"""Values in JSON of offsets, as for Spark's connector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,8 @@ def resolved(where: str, spans: Mapping[str, Mapping[int, Span]], who: str) -> O
 
 
 def _check_asked(topic: str, asked: Mapping[int, int], spans: Mapping[str, Mapping[int, Span]], where: str) -> None:
-    """What names nothing that the source reads would be passed over, and the source begin elsewhere."""
+    """Reject topics and partitions that the source does not read: they would be ignored, and the source would begin
+    elsewhere."""
     if topic not in spans:
         raise BadInputError(f"{where}: the source does not read topic '{topic}'; {nearest(topic, spans)}")
     for number, offset in asked.items():
@@ -73,7 +74,7 @@ def _check_asked(topic: str, asked: Mapping[int, int], spans: Mapping[str, Mappi
 
 
 def went_back(reached: Offsets, spans: Mapping[str, Mapping[int, Span]]) -> Iterator[WentBackError]:
-    """One for every partition that ends before what was `reached` in it, or is not there any more."""
+    """Yield an error for every partition that ends before `reached`, or is gone."""
     for topic, parts in reached.items():
         for text, offset in parts.items():
             there = spans.get(topic, {}).get(int(text))
@@ -91,10 +92,10 @@ def begun_anew(reached: Offsets, gone: Sequence[WentBackError]) -> Offsets:
 
 
 def admitted(reached: Offsets, spans: Mapping[str, Mapping[int, Span]], most: int) -> Offsets:
-    """From `reached` towards the ends of all partitions, `most` messages at most.
+    """Return offsets from `reached` towards the ends of all partitions, at most `most` messages.
 
-    What waits in partition i is w_i, in all W: where W is more than `most`, partition i gets floor(most w_i / W) and
-    the longest queues one more each, so that all are emptied at the same time. A new partition begins with its first.
+    The backlog of partition i is w_i, in all W. If W is more than `most`, partition i gets floor(most w_i / W) and the
+    longest queues one more each, so that all are emptied at the same time. A new partition begins with its first.
     """
     waiting: dict[tuple[str, int], int] = {}
     at: dict[tuple[str, int], int] = {}
@@ -118,8 +119,8 @@ def admitted(reached: Offsets, spans: Mapping[str, Mapping[int, Span]], most: in
 
 
 def pieces_between(start: Offsets, end: Offsets, spans: Mapping[str, Mapping[int, Span]]) -> list[Piece]:
-    """What a batch reads; a partition that is not in `start` begins with the first message it has. So does one that
-    ends before its start: whoever planned the batch went on where a log had gone back."""
+    """Return the pieces that a batch reads. A partition that is not in `start`, or that ends before its start because a
+    log went back, begins with its first message."""
     pieces = []
     for topic, parts in end.items():
         for text, last in parts.items():
@@ -136,7 +137,7 @@ def pieces_between(start: Offsets, end: Offsets, spans: Mapping[str, Mapping[int
 
 
 def cut_evenly(pieces: Sequence[Piece], shares: int) -> list[list[Piece]]:
-    """As many lists as `shares`, equal up to one message, in order: a partition may be read by several tasks. The same
+    """Return `shares` lists, equal up to one message, in order: a partition may be read by several tasks. The same
     pieces are always cut the same way."""
     total = sum(piece.messages for piece in pieces)
     edges = [total * number // shares for number in range(1, shares + 1)]
@@ -155,7 +156,7 @@ def cut_evenly(pieces: Sequence[Piece], shares: int) -> list[list[Piece]]:
 
 
 def lag(end: Offsets, latest: Offsets) -> dict[str, int]:
-    """By topic/partition: messages that are there and not read yet."""
+    """Return the number of unread messages by topic/partition."""
     return {
         f"{topic}/{number}": max(0, last - end.get(topic, {}).get(number, 0))
         for topic, parts in latest.items()

@@ -56,7 +56,7 @@ def _in_microseconds(column: pa.Array) -> pa.Array:
 
 
 def as_json(value: Any, kind: pa.DataType) -> str:
-    """As `to_json` writes it."""
+    """Return the value as `to_json` writes it."""
     match value:
         case None:
             text = "null"
@@ -114,8 +114,8 @@ def as_text(value: Any, kind: pa.DataType) -> str:
 
 
 def java_number(value: float, kind: pa.DataType) -> str:
-    """As Java's Double.toString and Float.toString have it: the fewest digits that name the number, at least one behind
-    the point, and with an exponent below 0.001 and from 10,000,000 on."""
+    """Return the number as Java's Double.toString and Float.toString do: the shortest digits that name it, at least one
+    after the point, and with an exponent below 0.001 and from 10,000,000 on."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

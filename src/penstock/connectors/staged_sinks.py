@@ -1,7 +1,7 @@
-"""Sinks that commit by epoch: rows are staged where nobody looks, and get the name people read when the epoch commits.
+"""Sinks that commit by epoch: rows are staged under hidden names, and get their visible names when the epoch commits.
 
-Staged files carry the conductor, generation and epoch they belong to: what an epoch that never committed staged is
-never given a name, and a process that was given up writes under names of its own.
+Staged files carry the conductor, generation and epoch they belong to: files of an epoch that never committed stay
+hidden, and an abandoned process writes under names of its own.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 PREFIX = "topic:"
-"""What an output's sink begins with where it is no folder of files."""
+"""Prefix of an output's sink that is not a folder of files."""
 SEND_ROWS = 10_000
 
 STAGED_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
 class TopicSink(Spec):
-    """Where the rows of a sink go, as a commit names it. Secrets are looked up by whoever sends."""
+    """Target of the rows of a sink, as a commit names it. Secrets are looked up by the sender."""
 
     format: str
     options: dict[str, str]
@@ -72,7 +72,7 @@ class TopicSink(Spec):
 
 
 def as_messages(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Columns `value` and `key` where there is a value; else every row is one as JSON. As a fused run writes it."""
+    """Return columns `value` and `key` if there is a value; else each row as JSON, as a fused run writes it."""
     names = rows.schema.names
     if "value" in names:
         keys = cast_to_binary(rows["key"]) if "key" in names else pa.nulls(rows.num_rows, pa.binary())
@@ -93,7 +93,7 @@ def _sent_file(sink: TopicSink) -> str:
 
 
 def _marked(sink: TopicSink) -> int:
-    """The last epoch that was sent, as it was written down beside what is staged."""
+    """Return the last epoch that was sent, as recorded beside the staged files."""
     try:
         return int(storage(sink.staging).read(_sent_file(sink)))
     except FileNotFoundError:
@@ -105,9 +105,9 @@ def _mark(sink: TopicSink, epoch: int) -> None:
 
 
 def _read_staged(sink: TopicSink, epoch: int, path: str, last: int) -> bytes:
-    """What is staged is deleted once it was sent, and that is marked. Where it is gone and no number says so, somebody
-    deleted what was to be sent, or an earlier version sent it, which left no mark. Only people can tell, by looking
-    into the topic; sending on what is left would double or lose it."""
+    """Read a staged file. It is deleted once it was sent, and that is recorded. If it is gone without a record, it was
+    deleted by hand, or an earlier version sent it, which left no record. Only a person can decide, by looking into the
+    topic; sending the rest would double or lose it."""
     try:
         return storage(sink.staging).read(path)
     except FileNotFoundError as error:
@@ -214,19 +214,19 @@ PART_BYTES = 64 * 2**20
 
 
 FRAME_PREFIX = "frame:"
-"""What an output's sink begins with where Spark writes the rows, once their epoch is committed."""
+"""Prefix of an output's sink whose rows Spark writes once their epoch is committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkFiles:
-    """Where the rows of one sink go: a folder of Parquet or JSON files."""
+    """Target of the rows of one sink: a folder of Parquet or JSON files."""
 
     place: str
     format: str
     topic: TopicSink | None = None
     """Instead of files: `place` is where rows are staged."""
     frame_of: str = ""
-    """Instead of files: the sink whose writer gets the rows as a frame; `place` is where they are staged."""
+    """Instead of files: the sink whose writer gets the rows as a frame; `place` is the place where they are staged."""
 
     @property
     def ending(self) -> str:
@@ -247,7 +247,7 @@ class SinkFiles:
 
 @dataclass(frozen=True, slots=True)
 class EpochName:
-    """What staged files are called after."""
+    """The parts of the name of staged files."""
 
     run: str
     conductor: int
@@ -320,7 +320,7 @@ class StagedSinks:
 
 
 def publish(outputs: Iterable[Output]) -> None:
-    """What a commit names gets the name people read; done again it changes nothing."""
+    """Give the files that a commit names their visible names; a repetition changes nothing."""
     for output in outputs:
         if not output.sink.startswith((PREFIX, FRAME_PREFIX)):
             storage(output.sink).move(output.staged, output.final)

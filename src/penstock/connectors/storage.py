@@ -31,6 +31,9 @@ class Storage(Protocol):
     def delete(self, path: str) -> None:
         """If it is there."""
 
+    def list_all(self, folder: str) -> list[str]:
+        """Paths of the files below a folder and the folders in it."""
+
     def list(self, folder: str) -> list[str]:
         """Paths of the files right below a folder."""
 
@@ -82,6 +85,9 @@ class LocalStorage:
     def delete(self, path: str) -> None:
         (self._base / path).unlink(missing_ok=True)
 
+    def list_all(self, folder: str) -> list[str]:
+        return sorted(str(path.relative_to(self._base)) for path in (self._base / folder).rglob("*") if path.is_file())
+
     def list(self, folder: str) -> list[str]:
         here = self._base / folder
         if not here.is_dir():
@@ -122,12 +128,18 @@ class ArrowStorage:
         if self._system.get_file_info(self._at(path)).type != FileType.NotFound:
             self._system.delete_file(self._at(path))
 
-    def list(self, folder: str) -> list[str]:
+    def list_all(self, folder: str) -> list[str]:
+        return self._paths(folder, recursive=True)
+
+    def _paths(self, folder: str, *, recursive: bool) -> list[str]:
         from pyarrow.fs import FileSelector  # noqa: PLC0415 - belongs to the extra
 
-        selector = FileSelector(self._at(folder), allow_not_found=True)
+        selector = FileSelector(self._at(folder), allow_not_found=True, recursive=recursive)
         base = len(self._base.rstrip("/")) + 1
         return sorted(info.path[base:] for info in self._system.get_file_info(selector) if info.is_file)
+
+    def list(self, folder: str) -> list[str]:
+        return self._paths(folder, recursive=False)
 
     def _at(self, path: str) -> str:
         return f"{self._base.rstrip('/')}/{path}"

@@ -125,6 +125,8 @@ LOOK_SECONDS = 0.2
 """Seconds between two looks at executors and nodes."""
 CLOSE_SECONDS = 30.0
 """A look that hangs is not waited for any longer when the controller goes away."""
+MAX_NODES = 20_000
+"""Nodes a controller keeps at most: a pass over so many takes some seconds, in which nobody else is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,9 @@ class Controller:
 
     def add_nodes(self, count: int, size: str | None = None, why: str = "") -> list[str]:
         with self._asking_for_nodes:
+            has = sum(node.state is not NodePhase.GONE for node in self._state.nodes.values())
+            if has + count > MAX_NODES:
+                raise ConflictError(f"{count} more nodes: a controller keeps at most {MAX_NODES:,}, and has {has:,}")
             self._check_budget(count)
             with self._lock:
                 self._renew_lease()

@@ -85,7 +85,7 @@ class WindowTime(StrEnum):
 
 
 def top_count(function: str) -> int | None:
-    """How many `top_N` keeps; None for another function."""
+    """Return how many rows `top_N` keeps; None for another function."""
     call = TOP.match(function)
     return None if call is None else int(call[1])
 
@@ -93,16 +93,16 @@ def top_count(function: str) -> int | None:
 class Aggregate(Spec):
     key: Name | tuple[Name, ...] = ()
     outputs: dict[Name, str]
-    """By name: `count`, or a function of a field, such as `sum(amount)`."""
+    """Function of each output by its name: `count`, or one of a field, such as `sum(amount)`."""
     fields: str
-    """What it needs of its tuples, in Spark's words: `word string, amount double`."""
+    """Return the fields it reads, as a schema of Spark's: `word string, amount double`."""
     time: Name | None = None
     """The field with the time of a tuple, for windows; where not given, it is when the tuple was due or taken in."""
     window_seconds: Positive | None = None
     slide_seconds: Positive | None = None
     """Windows start so often; where not given they follow each other."""
     late_seconds: Amount = 0.0
-    """How long a window waits for tuples that come late."""
+    """Seconds a window waits for late rows."""
     window_time: WindowTime = WindowTime.EVENT
     emit: Emit = Emit.UPDATES
 

@@ -96,7 +96,7 @@ Option = str | bool | int | float
 
 
 class StreamFields(TypedDict, total=False):
-    """What can be said of a stream where its receiver is declared."""
+    """Fields of a stream that its receiver may declare."""
 
     selectivity: float
     selectivities: Mapping[str, float]
@@ -108,7 +108,7 @@ class StreamFields(TypedDict, total=False):
 
 
 class DemandFields(TypedDict, total=False):
-    """What a thread needs: by a model, or declared."""
+    """Resources of a thread: from a model, or declared."""
 
     model: str
     threads: int
@@ -182,7 +182,7 @@ class PipelineBuilder:
         self._constraints = UNCONSTRAINED
 
     def constrain(self, **constraints: Any) -> Self:
-        """What holds for the pipeline as a whole: the keys of `PipelineConstraints`."""
+        """Set constraints of the pipeline as a whole: the keys of `PipelineConstraints`."""
         try:
             self._constraints = PipelineConstraints.model_validate(constraints)
         except ValidationError as error:
@@ -214,7 +214,8 @@ class PipelineBuilder:
     def operator(
         self, *, reads: str | list[str], name: str | None = None, **fields: Unpack[CodeFields]
     ) -> Callable[[F], F]:
-        """Decorator: the function (or `logic`) is the operator's code, its name the operator's name unless said."""
+        """Decorate the code of an operator: a function or a `Logic`. Its name is the operator's name unless `name` is
+        given."""
 
         def add(function: F) -> F:
             self._add_reader(name or function.__name__, Kind.OPERATOR, reads, {**fields, "logic": function})
@@ -251,7 +252,8 @@ class PipelineBuilder:
         self._last = name
 
     def _code(self, name: str, fields: dict[str, Any]) -> Logic:
-        """The code with what was said of it beside it; `Logic` of its own keeps what is not said again."""
+        """Return the code with the fields given beside it; a `Logic` keeps its own value of each field that is not
+        given."""
         code = fields["logic"]
         settings = {key: fields.pop(key) for key in _CODE_FIELDS if key in fields}
         if not callable(code):

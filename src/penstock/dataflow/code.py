@@ -1,7 +1,7 @@
-"""The code of an operator, wherever the pipeline says it is, and how a file names it.
+"""The code of an operator, wherever the pipeline names it, and its name in a file.
 
-`module:attribute` is a function of a module; `module:pipeline.operator` is what that operator of a pipeline in Python
-was given, be it a lambda, or a function with what its decorator said of it.
+`module:attribute` is a function of a module; `module:pipeline.operator` is the code of that operator in a pipeline
+built in Python: a lambda, or a function with the options of its decorator.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 
 ONLY_IN_PYTHON = "only-in-python"
-"""In the place of a module, where a file cannot name what it describes: such a file can be planned, and not be run."""
+"""Stands in place of a module if a file cannot name the code: such a file can be planned but not run."""
 _SAID_BESIDE = {"per": "per", "schema": "schema_", "timeout_seconds": "timeout_seconds", "on_error": "on_error"}
 
 
 def code_of(operator: Operator) -> Logic | None:
-    """Given in Python, or named by `run`; what the operator says beside it counts. None: it has none of its own."""
+    """Return the code given in Python, or named by `run`, with the options beside it; None if the operator has no
+    code."""
     if operator.logic is not None:
         given = operator.logic
         return given if isinstance(given, Logic) else Logic(given)
@@ -50,25 +51,26 @@ def has_code(operator: Operator) -> bool:
 
 
 def per_of(operator: Operator) -> Per | None:
-    """What a call of its code gets. Code that `run` names may say so itself, and is not imported to be asked: None,
-    where nothing is said beside it. Without code an operator is a reference task, which gets rows."""
+    """Return the kind of a call of its code. Code that `run` names may declare the kind itself; it is not imported
+    here, so the answer is None if the operator declares none. An operator without code is a reference task, which gets
+    rows."""
     if operator.logic is not None:
         return operator.logic.per if isinstance(operator.logic, Logic) else Per.ROW
     return operator.per or (None if operator.run is not None else Per.ROW)
 
 
 def is_sparks_own(operator: Operator) -> bool:
-    """Whether it is part of the query itself, as far as the pipeline says."""
+    """Return whether the operator is part of Spark's query, as far as the pipeline declares it."""
     return operator.aggregate is not None or per_of(operator) is Per.DATAFRAME
 
 
 def frame_function(operator: Operator) -> Callable[[Any], Any] | None:
-    """Of a source: what makes its DataFrame."""
+    """Return the function that makes the DataFrame of a source."""
     return _function(operator, operator.frame_code, operator.frame, "frame")
 
 
 def write_function(operator: Operator) -> Callable[[Any, int], None] | None:
-    """Of a sink: what takes its batches."""
+    """Return the function that takes the batches of a sink."""
     return _function(operator, operator.write_code, operator.write, "write")
 
 
@@ -88,7 +90,7 @@ def find_logic(address: str) -> Logic:
 
 
 def _find_function(address: str, key: str) -> Callable[..., Any]:
-    """What `key` of an operator names."""
+    """Return the function that `key` of an operator names."""
     module, colon, attribute = address.partition(":")
     if not colon:
         raise BadInputError(f"{key} '{address}': expected module:attribute")
@@ -110,7 +112,7 @@ def _find_function(address: str, key: str) -> Callable[..., Any]:
 
 
 def _code_in(address: str, name: str, key: str) -> Callable[..., Any]:
-    """What an operator of a pipeline in Python was given as `key`."""
+    """Return the code that an operator of a pipeline built in Python has as `key`."""
     where = f"{key} '{address}.{name}'"
     try:
         pipeline = pipeline_at(address)
@@ -158,7 +160,7 @@ def _needs_nothing(function: Callable[..., Any]) -> bool:
 
 
 def said_in_a_file(operator: Operator) -> dict[str, str | float] | None:
-    """What a file says of code that was given in Python; None: a file cannot name it."""
+    """Return the keys by which a file names code that was given in Python; None if a file cannot name it."""
     if any(said_in_a_file(part) is None for part in operator.chain):
         return None
     keys: dict[str, str | float] = {}
@@ -177,7 +179,7 @@ def said_in_a_file(operator: Operator) -> dict[str, str | float] | None:
 
 
 def said_of_unnamed(operator: Operator) -> dict[str, str]:
-    """Instead, where a file cannot name the code: what tells so to whoever runs it."""
+    """Return keys that make a run of the file fail with the reason, for code that a file cannot name."""
     return dict.fromkeys(_given_in_python(operator), f"{ONLY_IN_PYTHON}:{operator.name}")
 
 
@@ -187,8 +189,8 @@ def _given_in_python(operator: Operator) -> dict[str, Any]:
 
 
 def address_of(code: Any) -> str | None:
-    """module:attribute where a function of a module (or a `Logic`) is found again by whoever imports it; None: it has
-    no such name, or what is there differs in what a file cannot say beside it."""
+    """Return module:attribute if a function of a module (or a `Logic`) is found again by importing it. None if it has
+    no such name, or if the value found there differs in something that a file cannot state."""
     function = code.function if isinstance(code, Logic) else code
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     if module in {None, "__main__"} or not name.isidentifier():
@@ -200,7 +202,7 @@ def address_of(code: Any) -> str | None:
 
 
 def _can_be_said_beside(code: Any, there: Any) -> bool:
-    """How code differs from what is found by its name: not in what it opens, and not by having less."""
+    """Return whether code differs from the code found by its name only in options that a file can add."""
     wanted, named = (given if isinstance(given, Logic) else Logic(given) for given in (code, there))
     has_less = any(getattr(wanted, key) is None and getattr(named, key) is not None for key in _SAID_BESIDE)
     return (wanted.open, wanted.close) == (named.open, named.close) and not has_less
@@ -234,7 +236,7 @@ class PipelineFile(Spec):
 
 
 def read_pipeline(path: Path) -> Pipeline:
-    """As somebody wrote it: what nothing would read is refused."""
+    """Read a pipeline that a person wrote: keys that have no effect are rejected."""
     pipeline = parse_pipeline(read_document(path), str(path))
     for operator in pipeline.operators.values():
         try:
@@ -261,8 +263,8 @@ def _operator_document(operator: Operator) -> dict[str, Any]:
 
 
 def pipeline_document(pipeline: Pipeline) -> dict[str, Any]:
-    """The plain contents of the file that describes `pipeline`; only what differs from the defaults. Code given in
-    Python is named; where it cannot be, whoever runs the file is told so."""
+    """Return the contents of the file that describes `pipeline`: only values that differ from the defaults. Code given
+    in Python is named; code that cannot be named makes a run of the file fail with the reason."""
     operators = {operator.name: _operator_document(operator) for operator in pipeline.operators.values()}
     streams = [stream.model_dump(mode="json", by_alias=True, exclude_defaults=True) for stream in pipeline.streams]
     constraints = pipeline.constraints.model_dump(mode="json", exclude_defaults=True)

@@ -33,7 +33,7 @@ OURS = (
     "subscribe",
     "topic",
 )
-"""What our own connector knows, besides what its clients are told (`kafka.*`)."""
+"""Options of our own connector, besides those of its clients (`kafka.*`)."""
 ONLY_SPARKS = (
     "assign",
     "endingOffsets",
@@ -53,7 +53,7 @@ ONLY_SPARKS = (
     "startingTimestamp",
     "subscribePattern",
 )
-"""What else Spark's own connector to Kafka knows of a source."""
+"""Other options that Spark's own connector to Kafka has for a source."""
 
 _SPELLED = {name.lower(): name for name in (*OURS, *ONLY_SPARKS)}
 
@@ -71,7 +71,7 @@ def well_spelled(options: Mapping[str, str], who: str) -> dict[str, str]:
 
 
 def check_known_to_us(options: Mapping[str, str], who: str) -> None:
-    """For sources that our own connector reads: what it would pass over in silence is refused."""
+    """Reject options that our own connector would ignore, for sources that it reads."""
     for option in options:
         if option in ONLY_SPARKS:
             raise BadInputError(
@@ -81,7 +81,7 @@ def check_known_to_us(options: Mapping[str, str], who: str) -> None:
 
 
 def most_per_batch(options: Mapping[str, str], who: str) -> int | None:
-    """What a batch takes in of a source at most, in offsets; None: nobody says."""
+    """Return the max offsets a batch takes from a source; None if no option limits it."""
     text = options.get("maxOffsetsPerTrigger")
     if text is None:
         return None
@@ -94,12 +94,12 @@ ABOUT_THE_FOLDER = frozenset(
     {"path", "maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge", "latestFirst", "pathGlobFilter", "cleanSource"}
     | {"recursiveFileLookup", "sourceArchiveDir", "modifiedBefore", "modifiedAfter", "basePath"}
 )
-"""Options of files that say which there are, not what is in them."""
+"""Options of files that select files and do not describe their contents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What `readStream` is told. `of_the_user`: a function makes the frame, nothing else is said."""
+    """Options of `readStream`. `of_the_user`: a function makes the frame, and there are no other options."""
 
     format: str
     options: Mapping[str, str] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What `writeStream` is told."""
+    """Options of `writeStream`."""
 
     format: str
     options: Mapping[str, str] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Writing:
 
 
 def reading_of(operator: Operator) -> Reading:
-    """How a source reads."""
+    """Return how a source reads."""
     if operator.frame is not None or operator.frame_code is not None:
         return Reading("frame", {}, None, operator.watermark, of_the_user=True)
     options = _texts(operator.options)
@@ -142,7 +142,7 @@ def reading_of(operator: Operator) -> Reading:
 
 
 def writing_of(operator: Operator) -> Writing:
-    """How a sink writes."""
+    """Return how a sink writes."""
     if operator.write is not None or operator.write_code is not None:
         return Writing("write", {}, operator.mode, of_the_user=True)
     options = _texts(operator.options)
@@ -154,7 +154,7 @@ def writing_of(operator: Operator) -> Writing:
 
 
 def file_end(operator: Operator) -> Reading | Writing | None:
-    """How a source or sink that is files is read or written, without where they are; None: it is something else."""
+    """Return how a source or sink of files reads or writes, without the place of the files; None if it is not files."""
     if operator.kind is Kind.OPERATOR:
         return None
     end: Reading | Writing = reading_of(operator) if operator.kind is Kind.SOURCE else writing_of(operator)

@@ -33,7 +33,7 @@ class Medium(StrEnum):
 
 
 class SinkCommit(StrEnum):
-    """How a sink of a fused run leaves out a batch that it has already."""
+    """The way a sink of a fused run skips a batch that it already has."""
 
     NOTHING = "nothing is kept"
     RENAME = "files are renamed under the number of their batch"
@@ -45,7 +45,7 @@ class SinkCommit(StrEnum):
 
 
 class PlacedCommit(StrEnum):
-    """How an epoch of a placed run reaches a sink."""
+    """The way an epoch of a placed run reaches a sink."""
 
     NOTHING = "nothing is kept"
     CONSOLE = "some rows are printed"
@@ -76,14 +76,14 @@ class Format:
     commit: SinkCommit = SinkCommit.AT_LEAST_ONCE
     placed_commit: PlacedCommit = PlacedCommit.SPARK
     version_options: tuple[str, str] | None = None
-    """With `SinkCommit.VERSION`: the options that take the name of the writer and the number of the batch."""
+    """For `SinkCommit.VERSION`: the options that take the name of the writer and the number of the batch."""
     writer: str = ""
-    """With `SinkCommit.WRITER`: `module:function` that makes the writer of a sink from (session, sink name, options,
+    """For `SinkCommit.WRITER`: `module:function` that makes the writer of a sink from (session, sink name, options,
     owner); the writer is an `engines.fused.sinks.writers.Writer`."""
     log: str = ""
-    """With `Medium.LOG`: `module:function` that opens a `TopicLog` from the options of a source or sink."""
+    """For `Medium.LOG`: `module:function` that opens a `TopicLog` from the options of a source or sink."""
     address_option: str = "path"
-    """The option that says where: the folder, or the servers of a log."""
+    """The option with the place: the folder, or the servers of a log."""
     client_prefix: str = ""
     """Options that begin so are for the client library."""
     python_package: tuple[str, str] | None = None
@@ -193,8 +193,7 @@ CONNECTORS: Registry[Format] = Registry(
 
 @lru_cache(maxsize=1024)
 def find_format(name: str) -> Format:
-    """Return what is declared of a format; names are the same in small and capital letters. One that nobody declares
-    has the defaults."""
+    """Return the declaration of a format; names ignore case. An undeclared format has the defaults."""
     small = name.lower()
     if small in _BUILT_IN:
         return _BUILT_IN[small]

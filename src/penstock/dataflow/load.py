@@ -1,7 +1,7 @@
-"""How fast sources emit over time: a row of spells, each with a rate, repeated or held at the end.
+"""Offered load over time: a sequence of spells, each with a rate, repeated or held at the end.
 
 Tuple n (from 0) is due when the integral of the rate reaches n + 1: exactly R tuples leave in every second at rate R,
-evenly spread, whoever asks and however often.
+evenly spread, however often it is asked.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 LEAST_SECONDS, MOST_SECONDS = 1e-6, 1e9
-"""Of a spell."""
+"""Min and max seconds of a spell."""
 LEAST_RATE, MOST_RATE = 1e-6, 1e12
-"""Tuples/s of a spell that has any: one in eleven days, and more than anybody counts."""
+"""Min and max tuples/s of a spell whose rate is not 0: one in eleven days, and more than can be counted."""
 
 FEWEST_STEPS = 4
 """Fewer rows than this say nothing about how they are spaced."""
@@ -93,7 +93,7 @@ class Load:
         return (self.due(last) - self.due(first)) / (last - first)
 
     def due(self, seconds: float) -> int:
-        """How many tuples are due within `seconds` of the start."""
+        """Return the number of tuples due within `seconds` of the start."""
         return math.floor(self.expected(seconds) + TOLERANCE)
 
     def expected(self, seconds: float) -> float:
@@ -184,9 +184,9 @@ def load_of_trace(rows: Sequence[tuple[float, float]]) -> Load:
 
 
 def find_gap(times: Sequence[float]) -> int | None:
-    """The first row that comes late in a trace of evenly spaced rows: somebody's collector was down, and what the rate
-    was meanwhile is not known. Rows count as evenly spaced where three quarters of the steps are within a tenth of the
-    median; late is half a step or more. A trace of its own spacing has no gaps."""
+    """Return the first row that comes late in a trace of evenly spaced rows: a collector was down, and the rate
+    meanwhile is not known. Rows count as evenly spaced if three quarters of the steps are within a tenth of the median;
+    late is half a step or more. A trace with a spacing of its own has no gaps."""
     steps = np.diff(np.asarray(times, dtype=float))
     if len(steps) < FEWEST_STEPS:
         return None

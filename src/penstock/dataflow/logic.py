@@ -1,4 +1,4 @@
-"""The code of an operator, and how it wants its tuples.
+"""The code of an operator, and the kind of its calls.
 
     @logic(schema="word string, length int")
     def measure(row):                            # a row: one tuple as a dict
@@ -9,7 +9,7 @@
         return frame.assign(celsius=(frame.fahrenheit - 32) / 1.8)[["celsius"]]
 
 `open` makes something every thread needs once (a connection), passed as the second argument; `close` ends it. The
-schema is what comes out, in Spark's words; without one, what comes in comes out.
+schema is that of the output, as Spark writes it; without one, the output has the schema of the input.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Per(StrEnum):
-    """What one call of the code gets."""
+    """The argument of one call of the code."""
 
     ROW = "row"
     """One tuple as a dict; returns a dict (map), None (filter), or a list of dicts or yields them (flat-map). Spark's
@@ -35,11 +35,11 @@ class Per(StrEnum):
     PANDAS = "pandas"
     """A DataFrame; returns a DataFrame. As long as rows keep their index it is known which tuple each came from."""
     ARROW = "arrow"
-    """A pyarrow Table; returns a Table or a RecordBatch. Which tuple a row came from is known as long as a column that
-    tells rows apart is left as it was, in its order."""
+    """A pyarrow Table; returns a Table or a RecordBatch. The input row of an output row is known as long as a column
+    with distinct values is left as it was, in its order."""
     MAP_IN_PANDAS = "map-in-pandas"
-    """What `DataFrame.mapInPandas` takes: an iterator of DataFrames; returns an iterator of DataFrames. Called once per
-    thread and batch of the engine, so that what it loads before its loop is loaded once."""
+    """The argument of `DataFrame.mapInPandas`: an iterator of DataFrames; returns an iterator of DataFrames. Called
+    once per thread and batch of the engine, so anything loaded before its loop is loaded once."""
     DATAFRAME = "dataframe"
     """Spark's own: a streaming DataFrame of Spark (one for each stream it reads); returns one. Called once, when the
     query is made: column expressions, windows, joins, `transformWithState`, whatever Spark offers."""
@@ -54,7 +54,7 @@ class OnError(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Logic:
-    """User code with what is needed to run it."""
+    """User code with all it needs to run."""
 
     function: Callable[..., Any]
     per: Per = Per.ROW
@@ -119,8 +119,8 @@ def logic(
 
 
 def _refuse_for_sparks_own(**given: Any) -> None:
-    """What would do nothing: a function of DataFrames is called once, when the query is made, and Spark works on the
-    tuples by itself."""
+    """Reject options without effect: a function of DataFrames is called once, when the query is made, and Spark
+    processes the rows by itself."""
     for name, value in given.items():
         if value is not None and value is not OnError.DEAD_LETTER:
             raise BadInputError(
@@ -138,12 +138,12 @@ def sparks_own_code(code: Mapping[str, Logic]) -> list[str]:
 
 
 _AS_ONE = frozenset({Per.ROW, Per.PANDAS, Per.ARROW})
-"""What can be handed from one function to the next as it is."""
+"""Kinds whose output can be passed to the next function as it is."""
 
 
 def why_not_as_one(parts: Mapping[str, tuple[Per | None, float | None]]) -> str | None:
-    """What keeps codes from being chained, of which by name is known what a call gets (None: not known before the code
-    is looked up) and the time limit."""
+    """Return the reason why codes cannot be chained; None if they can. By name: the kind of a call (None: not known
+    before the code is imported) and the time limit."""
     kinds = {per for per, _ in parts.values() if per is not None}
     if len(kinds) > 1 or not kinds <= _AS_ONE:
         return ", ".join(f"{name} per {per or 'what its code says'}" for name, (per, _) in parts.items())
@@ -152,8 +152,8 @@ def why_not_as_one(parts: Mapping[str, tuple[Per | None, float | None]]) -> str 
 
 
 def chained(codes: Mapping[str, Logic], who: str) -> Logic:
-    """One code of several, in order, by the names they had. It stops where one of them would; its time limit is that of
-    all together."""
+    """Return one code that calls several in order, by the names they had. It stops when one of them stops; its time
+    limit is the sum of theirs."""
     several = list(codes.values())
     why_not = why_not_as_one({name: (code.per, code.timeout_seconds) for name, code in codes.items()})
     if why_not is not None:
@@ -174,7 +174,7 @@ def chained(codes: Mapping[str, Logic], who: str) -> Logic:
 
 @dataclass(frozen=True)
 class _Opened:
-    """What each part opened, or None."""
+    """The value that each part opened, or None."""
 
     codes: tuple[Logic, ...]
 
@@ -214,7 +214,7 @@ class _ChainedColumns:
 
 
 def _several(made: Any) -> Iterable[Any]:
-    """What code per row may return: nothing, a row, or several."""
+    """Return the output of code per row as an iterable: nothing, a row, or several."""
     if made is None:
         return ()
     if isinstance(made, Mapping):

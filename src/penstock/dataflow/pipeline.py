@@ -1,6 +1,6 @@
 """A pipeline: operators joined by streams.
 
-Values only: what is computed from a pipeline (rates, orders) lives in its own module.
+Values only: calculations on a pipeline (rates, orders) have modules of their own.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Pair = Annotated[tuple[Name, Name], Field(min_length=2, max_length=2)]
 
 
 class OperatorConstraints(Spec):
-    """Where threads of one operator may be, and what they take beside their heap."""
+    """Allowed places of an operator's threads, and resources they take besides their heap."""
 
     required_labels: tuple[Name, ...] = ()
     """A node must have all of them."""
     preferred_labels: tuple[Name, ...] = ()
-    """Of the nodes with room, those with the most of them."""
+    """Nodes with the most of these labels come first, among those with room."""
     forbidden_labels: tuple[Name, ...] = ()
     """A node must have none of them."""
     tolerates: tuple[Name, ...] = ()
@@ -63,7 +63,7 @@ class OperatorConstraints(Spec):
 
 
 class SharedPer(StrEnum):
-    """What shares a piece of memory."""
+    """The scope that shares a piece of memory."""
 
     SLOT = "slot"
     NODE = "node"
@@ -76,7 +76,7 @@ class SharedMemory(Spec):
     mb: Positive
     per: SharedPer = SharedPer.SLOT
     heap: StrictBool = True
-    """Of a slot: whether it is part of the heap, and so of what the slot's limit counts."""
+    """For `slot`: whether it is part of the heap, and so counts against the slot's limit."""
 
     @model_validator(mode="after")
     def _heaps_belong_to_slots(self) -> Self:
@@ -86,7 +86,7 @@ class SharedMemory(Spec):
 
 
 class PipelineConstraints(Spec):
-    """What holds for a pipeline as a whole, or between its operators."""
+    """Constraints of a pipeline as a whole, or between its operators."""
 
     tolerates: tuple[Name, ...] = ()
     """Taints none of its operators minds."""
@@ -109,7 +109,7 @@ class PipelineConstraints(Spec):
         return self
 
     def renamed(self, names: Mapping[str, tuple[str, ...]]) -> PipelineConstraints:
-        """With the operators that took the place of those in `names`."""
+        """Return the constraints with the operators that replaced those in `names`."""
 
         def now(*operators: str) -> tuple[str, ...]:
             return tuple(dict.fromkeys(new for old in operators for new in names.get(old, (old,))))
@@ -144,18 +144,18 @@ class Kind(StrEnum):
 
 
 class Grouping(StrEnum):
-    """How a stream's tuples are dealt to the threads of its receiver."""
+    """The way a stream's tuples are distributed to the threads of its receiver."""
 
     SHUFFLE = "shuffle"
     """Every thread gets an equal share."""
     SLOT_AWARE = "slot-aware"
-    """Every slot gets a share in proportion to what it supports."""
+    """In proportion to the rate that each slot supports."""
     FIELDS = "fields"
-    """By hash of a key: equal keys meet in one thread."""
+    """By the hash of a key: equal keys meet in one thread."""
     PARTIAL_KEY = "partial-key"
     """By key, each key to the less loaded of two threads."""
     LOCAL_OR_SHUFFLE = "local-or-shuffle"
-    """To threads on the sender's slot where there are any, else shuffle."""
+    """To threads on the sender's slot if there are any, else shuffle."""
     ALL = "all"
     """Every thread gets every tuple."""
     GLOBAL = "global"
@@ -165,7 +165,7 @@ class Grouping(StrEnum):
 
 
 MOST_OPERATORS, MOST_STREAMS = 2_000, 20_000
-"""Of one pipeline: planning looks at pairs of operators here and there."""
+"""Max operators and streams of one pipeline: planning looks at pairs of operators in places."""
 
 KEYED = frozenset({Grouping.FIELDS, Grouping.PARTIAL_KEY})
 
@@ -175,12 +175,12 @@ Place = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x
 
 
 class OutputMode(StrEnum):
-    """What of an aggregation reaches a sink with every batch, in Spark's words."""
+    """The part of an aggregation that reaches a sink with each batch, named as in Spark."""
 
     APPEND = "append"
-    """What is final."""
+    """Rows that are final."""
     UPDATE = "update"
-    """What changed."""
+    """Rows that changed."""
     COMPLETE = "complete"
     """Everything there is so far."""
 
@@ -206,11 +206,11 @@ class Operator(Spec):
     memory_mb: Demand | None = None
     resources: dict[Name, Demand] = Field(default_factory=dict)
     constraints: OperatorConstraints = ANYWHERE
-    """Where its threads may be placed."""
+    """Constraints on the places of its threads."""
     run: Name | None = None
-    """Where the code is, as module:attribute; looked up only when the pipeline is run."""
+    """The code, as module:attribute; imported only when the pipeline is run."""
     per: Per | None = None
-    """What one call of the code gets, where `run` names a plain function; a row if it is not said."""
+    """The argument of one call of the code, if `run` names a plain function; default: a row."""
     schema_: Annotated[str | None, Field(alias="schema", min_length=1, max_length=100_000)] = None
     """In Spark's words (`user string, amount double`): what a source reads, or what an operator's code sends."""
     timeout_seconds: Positive | None = None
@@ -221,32 +221,32 @@ class Operator(Spec):
     aggregate: Aggregate | None = None
     """Keyed aggregation instead of code."""
     format: Name | None = None
-    """Of a source or sink: Spark's name for where tuples come from or go to (`json`, `kafka`, `rate`, ...). A source
-    without one emits numbers, at the rate of the run; a sink without one counts."""
+    """Spark's name for the format of a source or sink (`json`, `kafka`, `rate`, ...). A source without one emits
+    numbers, at the rate of the run; a sink without one counts."""
     options: dict[str, str | bool | int | float] = Field(default_factory=dict)
-    """Of a source or sink: Spark's own options of that format."""
+    """Spark's own options of that format, for a source or sink."""
     watermark: Watermark | None = None
-    """Of a source: which field is the event time, and how late a tuple may come."""
+    """For a source: the field with the event time, and the max lateness of a row."""
     mode: OutputMode | None = None
-    """Of a sink: what reaches it of an aggregation."""
+    """For a sink: the rows of an aggregation that reach it."""
     frame: Name | None = None
-    """Of a source: a function from a session to a streaming DataFrame, as module:attribute."""
+    """For a source: a function from a session to a streaming DataFrame, as module:attribute."""
     write: Name | None = None
-    """Of a sink: a function that takes a batch (a DataFrame) and its number, as module:attribute."""
+    """For a sink: a function that takes a batch (a DataFrame) and its number, as module:attribute."""
     files: Place | None = None
-    """Of a source, short for format and path: a pattern of files (`data/*.jsonl`); their ending says what they hold."""
+    """For a source, short for format and path: a pattern of files (`data/*.jsonl`); the ending gives the format."""
     parquet: Place | None = None
-    """Of a sink, short for format parquet and a path."""
+    """For a sink, short for format parquet and a path."""
     console: bool = False
-    """Of a sink: print a few of its tuples every second."""
+    """For a sink: print a few of its rows every second."""
     logic: Annotated[Any, Field(exclude=True, repr=False)] = None
-    """The code itself (`Logic`), where the pipeline was built in Python; a file cannot carry any."""
+    """The code itself (`Logic`), if the pipeline was built in Python; a file cannot hold it."""
     frame_code: Annotated[Any, Field(exclude=True, repr=False)] = None
-    """What `frame` names, where the pipeline was built in Python."""
+    """The function that `frame` names, if the pipeline was built in Python."""
     write_code: Annotated[Any, Field(exclude=True, repr=False)] = None
-    """What `write` names, where the pipeline was built in Python."""
+    """The function that `write` names, if the pipeline was built in Python."""
     code_at: Annotated[str | None, Field(exclude=True, repr=False)] = None
-    """Where code that was given in Python is found again, as module:pipeline.operator."""
+    """The place at which code that was given in Python is found again, as module:pipeline.operator."""
 
     @model_validator(mode="after")
     def _either_model_or_declared(self) -> Self:
@@ -315,7 +315,8 @@ class Operator(Spec):
 
     @property
     def is_declared(self) -> bool:
-        """What a thread needs is said here, and not by a model. Threads alone only say how many the code runs in."""
+        """Whether the resources of a thread are declared here, and not taken from a model. Threads alone only declare
+        the number in which the code runs."""
         return self.cpu is not None or self.memory_mb is not None or bool(self.resources)
 
 
@@ -465,7 +466,7 @@ class Gain:
     def pipeline_rate_at(self, operator_rate: float) -> float:
         """The pipeline's rate at which the operator receives `operator_rate`; infinite if it does not depend on it.
 
-        0 where the constant part alone is more than that, beyond what rounding adds.
+        0 if the constant part alone exceeds it by more than a rounding error.
         """
         left = operator_rate - self.constant
         if exceeds(self.constant, operator_rate):
@@ -498,7 +499,7 @@ def topological_order(pipeline: Pipeline) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """How fast tuples flow: into every operator in topological order, and on every stream in declared order."""
+    """Rates of tuples: into every operator in topological order, and on every stream in declared order."""
 
     operators: Mapping[str, Gain]
     streams: tuple[Gain, ...]
@@ -512,10 +513,10 @@ def gains(pipeline: Pipeline) -> Mapping[str, Gain]:
 def flows(pipeline: Pipeline) -> Flows:
     """Rates of operators and streams as functions of the pipeline's rate W.
 
-    Sources receive `w = W`, others what their streams carry: `w_j = sum over streams (i, j)`. A stream out of i
-    carries `weight * (selectivity * w_i + constant)`; where it has `selectivities` a_k for the senders k of i's inputs,
-    `weight * (sum over k of a_k * w_ki + constant)`. Every stream out of an operator carries its whole output (times
-    its weight); streams into an operator interleave.
+    Sources receive `w = W`, others the sum of their streams: `w_j = sum over streams (i, j)`. A stream out of i carries
+    `weight * (selectivity * w_i + constant)`; if it has `selectivities` a_k for the senders k of i's inputs, `weight *
+    (sum over k of a_k * w_ki + constant)`. Every stream out of an operator carries its whole output (times its weight);
+    streams into an operator interleave.
     """
     if not pipeline.sources:
         raise BadInputError(f"pipeline '{pipeline.name}': no source; expected at least one operator of kind source")

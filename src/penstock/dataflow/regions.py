@@ -1,4 +1,4 @@
-"""Which operators of a pipeline one function in a slot runs, and where Spark's own operators cut in between.
+"""Regions: the operators of a pipeline that one function in a slot runs, between Spark's own operators.
 
 Code (per row, pandas, Arrow) can be called one operator after the other inside a task; an operator that is Spark's own
 (`per="dataframe"`, an aggregation) is part of the query itself. A region is a set of code operators that are joined by
@@ -8,10 +8,10 @@ streams with nothing of Spark's between them. No path leaves a region and comes 
 
 rises along every path through an operator of Spark's, and a region has one level.
 
-A sender with weights divides what it sends among its streams, each row to one of them. All of them must be divided by
-the same rule: inside one region code does it, by a tuple's number; where a weighted stream leaves the region Spark does
-it for all of them, by a hash of the row. It does so too where tuples have no numbers and more than one sink, or reader
-of a region, gets them: rows that are counted would lie elsewhere when the region is worked out again.
+A sender with weights divides its output among its streams, each row to one of them. All of them must be divided by the
+same rule: inside one region code does it, by a tuple's number; if a weighted stream leaves the region, Spark does it
+for all of them, by a hash of the row. It does so too if tuples have no numbers and several sinks, or readers of a
+region, get them: counted rows would be divided differently when the region is computed again.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def is_sparks_own(pipeline: Pipeline, name: str, dataframe: Collection[str]) -> 
 
 
 def unaudited_by(pipeline: Pipeline, dataframe: Collection[str]) -> str | None:
-    """The operator of Spark's own behind which tuples of the load are not told apart: it reads them as they are
-    emitted, and no code gets all of them. None: every one can be accounted for."""
+    """Return the operator of Spark's own after which tuples of the load cannot be told apart: it reads them as they are
+    emitted, and no code gets all of them. None if every tuple can be accounted for."""
     load = {name for name in pipeline.sources if reading_of(pipeline.operators[name]).is_load}
     streams = [stream for stream in pipeline.streams if stream.sender in load]
     own = [stream.receiver for stream in streams if is_sparks_own(pipeline, stream.receiver, dataframe)]
@@ -126,9 +126,9 @@ def _to_be_divided(pipeline: Pipeline, cut: Cut) -> frozenset[str]:
 
 
 def _divides_the_same(pipeline: Pipeline, region: Region) -> bool:
-    """Tuples of the load have numbers. Others are counted, which holds for one pass only. Spark works a region out
-    again for everybody who reads from it; and a batch that is run again, where one of several sinks has it already,
-    must bring the others what the first pass had for them."""
+    """Return whether every pass divides the rows in the same way. Tuples of the load have numbers. Others are counted,
+    which holds for one pass only: Spark computes a region again for each reader, and a batch that is run again because
+    one of several sinks already has it must give the others the rows of the first pass."""
     if region.entries == (LOAD_ENTRY,):
         return True
     sinks = {name for name, operator in pipeline.operators.items() if operator.kind is Kind.SINK}

@@ -1,8 +1,8 @@
 """Rewrites of a pipeline's graph that leave its rates as they are (E-Stream, section 1.1).
 
 Separation turns one operator into several beside each other, fusion two into one, replication changes how many threads
-an operator declares. Each returns a new pipeline and what was done; one that would change what the pipeline computes is
-refused.
+an operator declares. Each returns a new pipeline and a description of the change; one that would change the results of
+the pipeline is rejected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 MOST_PARTS = 1000
-"""Of a separated operator: every part is an operator of its own, with every stream of the whole."""
+"""Max parts of a separated operator: every part is an operator of its own, with every stream of the whole."""
 
 _ANY_THREAD = frozenset({Grouping.SHUFFLE, Grouping.SLOT_AWARE, Grouping.LOCAL_OR_SHUFFLE})
 """Groupings that do not care which thread gets a tuple."""
@@ -186,7 +186,7 @@ def _check_fusable(pipeline: Pipeline, first: Operator, second: Operator, betwee
 
 
 def _placed_by(operator: Operator) -> OperatorConstraints:
-    """What its constraints say of where it may be."""
+    """Return its constraints on places."""
     return operator.constraints.model_copy(update={"off_heap_mb": 0.0})
 
 
@@ -252,7 +252,8 @@ def _sent(stream: Stream, sender: str, selectivities: dict[str, float], constant
 
 
 def _renamed(pipeline: Pipeline, stream: Stream, old: tuple[str, str], new: str) -> Stream:
-    """A stream out of another operator, which may say what it makes of inputs that now come from one sender."""
+    """Return a stream with the output of another operator, which may declare selectivities for inputs that now come
+    from one sender."""
     if not stream.selectivities:
         return stream
     senders = {given.sender for given in pipeline.inputs(stream.sender)}
@@ -268,7 +269,8 @@ def _renamed(pipeline: Pipeline, stream: Stream, old: tuple[str, str], new: str)
 
 
 def replicate(pipeline: Pipeline, operator: str, threads: int, why: str = "asked for") -> Rewritten:
-    """`operator` with so many threads: more to keep up with a higher rate, fewer where a lower one spares them."""
+    """Return the pipeline with `threads` threads of `operator`: more for a higher rate, fewer if a lower one needs
+    fewer."""
     old = pipeline.operators.get(operator) or _unknown(pipeline, operator)
     if not old.is_declared:
         raise BadInputError(f"operator '{operator}' has a model: its threads follow from the rate")
@@ -307,8 +309,8 @@ def _free(pipeline: Pipeline, names: Iterable[str]) -> None:
 def separate_heavy(pipeline: Pipeline, loads: Mapping[str, float], factor: float) -> Rewritten:
     """Separate every operator that needs more than a slot and more than `factor` times the median of the others.
 
-    Into as many as bring each part down to that, but into no more than the slots it fills: parts of less than a slot
-    would only share one. `min(ceil(load / (factor * median)), ceil(load))`, loads in slots.
+    The number of parts brings each down to that limit, but is at most the slots the operator fills: parts of less than
+    a slot would only share one. `min(ceil(load / (factor * median)), ceil(load))`, loads in slots.
     """
     done: list[RewriteStep] = []
     inner = [name for name, operator in pipeline.operators.items() if operator.kind is Kind.OPERATOR]

@@ -1,8 +1,8 @@
-"""Secrets in options of sources and sinks, known by the option's name or by the look of its value.
+"""Secrets in options of sources and sinks, recognised by the option's name or the form of its value.
 
-A pipeline is written into plans, reports and stores as it is: a secret must not stand in it. It names where the secret
-is, with `.env` (a variable of the environment) or `.file` (a path) after the option; the driver looks it up when the
-run starts. This holds for every format.
+A pipeline is written into plans, reports and stores as it is, so it must not contain a secret. It names the place of
+the secret with `.env` (a variable of the environment) or `.file` (a path) after the option; the driver looks it up when
+the run starts. This holds for every format.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 PREFIX = "kafka."
-"""What options for Kafka's clients begin with, as Spark's own connector has it."""
+"""Prefix of options for Kafka's clients, as in Spark's own connector."""
 ENV, FILE = "env", "file"
 
 _ACCOUNT = re.compile(r"\.[\w-]+\.\w+\.core\.[\w.]+$")
@@ -37,7 +37,7 @@ _HARMLESS_ENDINGS = frozenset(
     | {"mode", "ms", "name", "names", "path", "policy", "provider", "refresh", "scope", "seconds", "separator", "size"}
     | {"store", "timeout", "ttl", "type", "uri", "url", "version"}
 )
-"""What a name ends in if it only says something about a secret: credentialsFile, secret.name, token.endpoint.url."""
+"""Endings of names that only describe a secret: credentialsFile, secret.name, token.endpoint.url."""
 _TOKENS_OF_TEXT = frozenset(
     {"begin", "comment", "continuation", "end", "mask", "max", "min", "next", "num", "pad", "page", "separator"}
     | {"start", "stop", "sync", "unknown"}
@@ -53,7 +53,7 @@ def plain_name(option: str) -> str:
 
 
 def is_secret(option: str, form: str | None = None) -> bool:
-    """Return whether the name of an option, or the declaration of its format, says that its value is a secret."""
+    """Return whether the value of an option is a secret, by its name or by the declaration of its format."""
     if form is not None and option.lower() in find_format(form).secret_options:
         return True
     name = _ACCOUNT.sub("", option)

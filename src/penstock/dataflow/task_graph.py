@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Edge(NamedTuple):
-    """What it costs to cross from one vertex to another that is not on the same node."""
+    """The cost of crossing from one vertex to another on a different node."""
 
     sender: int
     receiver: int
@@ -27,7 +27,7 @@ class Edge(NamedTuple):
 def kahn_order(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
     """Kahn's order with a first-in-first-out queue, ties in declared order.
 
-    Where a cycle leaves nothing ready, the first declared vertex that is left goes next.
+    If a cycle leaves nothing ready, the first declared vertex that remains is next.
     """
     following: list[list[int]] = [[] for _ in range(count)]
     missing = [0] * count
@@ -119,8 +119,8 @@ def convex_groups(order: Sequence[int], pairs: Sequence[Pair], joined: Iterable[
 def capped_groups(
     order: Sequence[int], pairs: Sequence[Pair], joined: Iterable[Pair], fits: Callable[[list[int]], bool]
 ) -> list[list[int]]:
-    """As `convex_groups`, but a pair is only joined, in the order given, while `fits(members)` says yes to the group
-    that makes, closure included. O(vertices + edges) for every pair."""
+    """Return groups as `convex_groups` does, but join a pair, in the order given, only if `fits(members)` holds for the
+    resulting group, closure included. O(vertices + edges) for every pair."""
     group = list(range(len(order)))
     for sender, receiver in joined:
         if group[sender] == group[receiver]:
@@ -148,7 +148,7 @@ def in_order(order: Sequence[int], pairs: Sequence[Pair], group: Sequence[int]) 
 
 
 def _united(count: int, joined: Iterable[Pair]) -> list[int]:
-    """For every vertex the first of those it is joined with, directly or through others (a union-find)."""
+    """Return for every vertex the first of those it is joined with, directly or through others (a union-find)."""
     parent = list(range(count))
 
     def find(vertex: int) -> int:
@@ -182,7 +182,7 @@ def _reached(start: set[int], pairs: Iterable[Pair]) -> set[int]:
 
 
 def _strong_components(labels: Iterable[int], pairs: Iterable[Pair]) -> dict[int, int]:
-    """For every label one of those it lies on a common cycle with, the same for all of them (Tarjan, without
+    """Return for every label one of those on a common cycle with it, the same for all of them (Tarjan, without
     recursion)."""
     following: dict[int, list[int]] = {label: [] for label in labels}
     for a, b in pairs:

@@ -87,7 +87,7 @@ def _files_at(path: str, folder: Path | None) -> list[Path]:
 
 
 def rows_of_file(file: Path, form: str, options: Mapping[str, str]) -> int | None:
-    """Return the rows of a file, of a large text file by its first part; None: only Spark can tell."""
+    """Return the rows of a file, of a large text file by its first part; None: only Spark can read it."""
     if form in {"parquet", "orc"}:
         return _rows_in_footer(file, form)
     if form not in {"json", "csv", "text"} or options.get("multiline") == "true" or file.suffix in {".gz", ".bz2"}:

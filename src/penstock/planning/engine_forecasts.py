@@ -1,5 +1,5 @@
-"""The forecasts a plan is made with: run fused, where every slot runs the whole pipeline on its share of the stream, on
-the fewest slots that keep the rate; and placed, as its placement says."""
+"""Forecasts of a plan: of a fused run, in which every slot runs the whole pipeline on its share of the stream, on the
+smallest number of slots that keeps the rate; and of a placed run, by the placement."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PLACED_SEGMENTER = "ends"
 
 @dataclass(frozen=True)
 class FusedSizing:
-    """Sizes fused runs of an allocation: slots, machines and what they will do."""
+    """Sizes fused runs of a pipeline for a rate."""
 
     pipeline: Pipeline
     demands: Demands
@@ -52,7 +52,7 @@ class FusedSizing:
     """Cores of the cluster that is given; None: machines are rented."""
 
     def setup(self, slots: int, threads: Mapping[str, int]) -> FusedSetup:
-        """Return the fused run on `slots` slots with so many `threads` in each. With fewer slots than the machine of
+        """Return the fused run on `slots` slots with `threads` in each. With fewer slots than the machine of
         the models had cores, Spark itself uses the remaining ones."""
         cores = max(
             (demand.measured_on.cores or 1 for demand in self.demands.values() if isinstance(demand, Model)), default=1
@@ -75,7 +75,7 @@ class FusedSizing:
         return forecast.meets_target is True and covers(self.slot_memory_mb, forecast.slot_use[0].memory_mb)
 
     def on(self, slots: int) -> FusedSetup:
-        """Return the run on so many slots with the fewest threads that keep the rate; with the most if none do."""
+        """Return the run on `slots` slots with the smallest number of threads that keeps the rate, or with most."""
         tried: FusedSetup | None = None
         for margin in THREAD_MARGINS:
             threads = self._threads(slots, margin)
@@ -87,7 +87,7 @@ class FusedSizing:
         return tried
 
     def _threads(self, slots: int, margin: float) -> dict[str, int]:
-        """Threads in one slot: those declared, else the fewest that do `margin` times the slot's share."""
+        """Threads in one slot: those declared, else the smallest number that does `margin` times the slot's share."""
         threads = dict.fromkeys(self.pipeline.operators, 1)
         for name, gain in self.gains.items():
             model = self.demands[name]
@@ -101,8 +101,8 @@ class FusedSizing:
         return gains(self.pipeline)
 
     def fewest_slots(self, most: int) -> int | None:
-        """Return the fewest slots up to `most` that keep the rate; None: none do. Doubled until they are enough, then
-        by halves: more slots keep no less."""
+        """Return the smallest number of slots up to `most` that keeps the rate; None: none does. It is doubled until it
+        suffices, then bisected: more slots keep no less."""
         refused, slots = 0, 1
         while not self.keeps(self.on(slots)):
             if slots >= most:
@@ -114,8 +114,8 @@ class FusedSizing:
 
 
 def fewest_threads(model: Model, rate: float) -> int:
-    """Return the fewest threads whose peak rate, between measured points too, is `rate`; those of the peak if none
-    do."""
+    """Return the smallest number of threads whose peak rate, between measured points too, is `rate`; if there is none,
+    that of the peak."""
     if not covers(model.peak_rate, rate):
         return model.peak_threads
     return 1 + bisect_left(
@@ -124,7 +124,7 @@ def fewest_threads(model: Model, rate: float) -> int:
 
 
 def max_rate_up_to(model: Model, threads: int) -> float:
-    """Return the highest rate of up to so many threads: a model may fall before it rises again."""
+    """Return the highest rate of at most `threads` threads: a model may fall before it rises again."""
     return max([model.rate(threads), *(point.rate for point in model.points if point.threads <= threads)])
 
 

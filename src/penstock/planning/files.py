@@ -67,7 +67,7 @@ class SavedSlots(Spec):
     acquired: Whole
     used: Whole
     memory_mb: Positive | None = None
-    """Of the smallest; plans of 0.1 do not say."""
+    """Memory of the smallest slot; plans of 0.1 do not have it."""
 
 
 class SavedNode(Spec):
@@ -85,7 +85,7 @@ class SavedBundles(Spec):
 
 
 class SavedVerdict(BaseModel):
-    """Of the verdict of a plan file only what a run or simulation goes by is read."""
+    """The part of a plan file's verdict that runs and simulations go by; the rest is ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -93,7 +93,7 @@ class SavedVerdict(BaseModel):
     slots: Count
     cores: Positive
     threads: dict[Name, Count] = Field(default_factory=dict)
-    """In each slot of a fused run."""
+    """Threads in each slot of a fused run."""
 
 
 class SavedPlan(Versioned):
@@ -121,7 +121,7 @@ class SavedPlan(Versioned):
     moves: dict[str, Whole] | None = None
     considered: tuple[dict[str, Any], ...] = ()
     models: dict[str, Any] | None = None
-    """What it was planned with, as a model file has it; plans of format 1 have none."""
+    """Models it was planned with, as in a model file; plans of format 1 have none."""
     definition: dict[str, Any]
 
     def library(self, where: str = "plan") -> ModelLibrary | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FUSED, PLACED = "fused", "placed"
 """Engines a plan can be made for."""
 PLAN_FORMAT = 2
-"""Of plan files. 2: they carry the models they were made with."""
+"""Format of plan files. 2: they carry the models they were made with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class Prediction:
     latency_ms: Mapping[str, float]
     network_cost: float
     forecast: RunForecast
-    """What a run by the engine of the plan will do; all else is of the placement, by the models alone."""
+    """Prediction of a run by the engine of the plan; all else is of the placement, by the models alone."""
 
     @property
     def supported(self) -> SupportedRate:
-        """With its own routing."""
+        """Rate with its own routing."""
         return self.slot_aware if self.routing is Routing.SLOT_AWARE else self.shuffle
 
     @property
@@ -102,7 +102,7 @@ class Plan:
     moves: ThreadMoves | None = None
     """The threads that move if this plan replaces one that runs."""
     library: ModelLibrary | None = None
-    """What it was planned with: the models of its operators."""
+    """Models of its operators, which it was planned with."""
     utilisation: float = 1.0
     """Target utilisation: `rate` as a share of the rate the plan is sized for."""
     considered: tuple[Considered, ...] = ()
@@ -269,7 +269,7 @@ class Plan:
 
 
 def _of_fused(forecast: RunForecast) -> dict[str, Any] | None:
-    """What plan files say of a fused run beside the verdict; None: it is unknown, or the plan is for a placed run."""
+    """Fused run in plan files, beside the verdict; None: it is unknown, or the plan is for a placed run."""
     if forecast.max_rate is None or forecast.engine != FUSED:
         return None
     document = forecast.document()

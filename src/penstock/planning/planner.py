@@ -400,7 +400,7 @@ class Planner:
         )
 
     def _fused_machines(self, forecast: RunForecast, cluster: Cluster) -> Cluster:
-        """Return the machines for a fused run: with a slot, and the CPU in all, for what it needs."""
+        """Return the machines for a fused run: enough slots, and enough cores for its CPU in all."""
         if not isinstance(self.offer, Catalogue):
             return cluster
         if forecast.cpu_cores is None:
@@ -459,7 +459,8 @@ class Planner:
         return placed_setup(dealt, self.demands, threads, cluster, self.routing).forecast(rate, self.confidence)
 
     def _fused_forecast(self, rate: float, cluster: Cluster, slots: int, utilisation: float) -> RunForecast:
-        """Return the forecast on the fewest slots that keep the rate; on those of the placement if none do."""
+        """Return the forecast on the smallest number of slots that keeps the rate; on those of the placement if none
+        does."""
         rented = isinstance(self.offer, Catalogue)
         given_cores = sum(node.capacity[CPU] for node in cluster.nodes) / CPU_POINTS_PER_SLOT
         sizing = FusedSizing(

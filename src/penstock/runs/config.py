@@ -271,7 +271,7 @@ class RunConfig:
     )
     folder: str | None = option(
         None,
-        "Where the run keeps what it needs to be resumed; placed: also a URI (s3://...).",
+        "Where the run keeps what it needs to be resumed: a folder, or a URI (s3://...).",
         Appears.USER,
         engines=(FUSED, PLACED),
         is_path=True,
@@ -377,10 +377,6 @@ class RunConfig:
         if engine == PLACED and self.master is not None and self.is_local:
             raise BadInputError(
                 f"master=: engine 'placed' needs a cluster, found '{self.master}'; use master='cluster'"
-            )
-        if engine == FUSED and self.folder is not None and "://" in self.folder:
-            raise BadInputError(
-                f"folder=: expected a folder of this machine, found '{self.folder}'; use checkpoint= for a URI"
             )
         return replace(self, engine=engine)
 

@@ -8,7 +8,8 @@ requests/, answers/  a request of another process is a file, and so is its answe
 plans/NAME.json      plans a placed run was started with or changed to; the last commit names the one that counts
 log                  messages of the process that conducts it
 
-Engines keep their checkpoints and audits beside these files. The runs of this user are listed in one folder, in which
+Engines keep their checkpoints and audits beside these files; in object storage, what they keep in files is below
+`files/`, and the conductor works on a copy (`folder_copy`). The runs of this user are listed in one folder, in which
 every run has an entry: its own folder, or the name of one elsewhere.
 """
 
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import Stopwatch, now, pause, stamp
-from penstock.base.errors import BadInputError, RunError
+from penstock.base.errors import BadInputError, RunError, RunFailedError
 from penstock.base.files import Name, Spec, check, parse_json, private_folder, read_text, write_text
 from penstock.base.lease import RENEW_SECONDS, RunLease, holder
 from penstock.base.process_identity import own_identity
@@ -41,6 +42,7 @@ from penstock.connectors.storage import storage
 from penstock.connectors.url_checkpoint import checkpoint_at
 from penstock.planning.files import parse_plan
 from penstock.runs.description import RunDescription, parse_description
+from penstock.runs.folder_copy import FILES, FolderCopy
 from penstock.runs.states import FORMER_STATES, LIVING, RunState
 
 if TYPE_CHECKING:
@@ -103,6 +105,7 @@ class RunFolder:
         self._lease: RunLease | None = None
         self._lock: int | None = None
         self._looked: Stopwatch | None = None
+        self._copy = None if self.is_local else FolderCopy(self._store, _copy_folder(self.place))
 
     @property
     def is_local(self) -> bool:
@@ -114,6 +117,32 @@ class RunFolder:
         if not self.is_local:
             raise BadInputError(f"{self.place}: needs a folder for the run, not a URI")
         return Path(self.place)
+
+    @property
+    def working_folder(self) -> Path:
+        """The folder in which its conductor keeps files: its own, or the copy of one in object storage."""
+        return self.path if self._copy is None else self._copy.folder
+
+    def save_files(self) -> None:
+        """Make what the conductor wrote into `working_folder` durable. Called before a batch is committed. Raise
+        RunFailedError if another process has taken the run over."""
+        if self._copy is None:
+            return
+        if self._is_taken_over:
+            raise RunFailedError(f"{self.place}: another process has taken the run over")
+        try:
+            self._copy.save()
+        except OSError as error:
+            raise RunFailedError(f"{self.place}: its files cannot be saved: {error}") from error
+
+    def read_file(self, path: str) -> str:
+        """Contents of a file of the conductor's, wherever it is; empty if there is none."""
+        stored = path if self.is_local else f"{FILES}/{path}"
+        return self._text(stored) if Path(stored).name in self.names(str(Path(stored).parent)) else ""
+
+    def names(self, folder: str) -> list[str]:
+        """Names of the files right below `folder` of the run's."""
+        return [path.rpartition("/")[2] for path in self._store.list(folder)]
 
     @property
     def name(self) -> str:
@@ -128,6 +157,13 @@ class RunFolder:
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+
+    def log_lines(self, count: int) -> list[str]:
+        """The last lines of its log. In object storage that of the process that conducted it last."""
+        text = self.read_file("log")
+        if not text:
+            raise BadInputError(f"{self.place}: the run has no log")
+        return text.splitlines()[-count:]
 
     def _document(self, path: str) -> Any:
         return parse_json(self._text(path), f"{self.place}/{path}")
@@ -212,10 +248,18 @@ class RunFolder:
         """Conduct the run from this process. A lock keeps everyone else out until the process ends. Raise RunBusyError
         if another process conducts the run."""
         self._check_free()
-        if self.is_local:
+        if self._copy is None:
             self._lock = self._locked()
-        old = self.checkpoint.lease
-        self._sign(1 if old is None else old.number + 1)
+            old = self.checkpoint.lease
+            self._sign(1 if old is None else old.number + 1)
+            return
+        # Nothing in object storage can be locked: of two processes, the one with the greater claim conducts.
+        last = self.checkpoint.last() or Commit(run=self.name, conductor=0, generation=0, epoch=0, plan="")
+        self._sign(self._claimed(last).conductor)
+        try:
+            self._copy.fetch()
+        except OSError as error:
+            raise BadInputError(f"{self.place}: its files cannot be read: {error}") from error
 
     def take_over(self, plan: str | None) -> Commit:
         """Conduct the run from this process, for engines that commit to `checkpoint`: taking it over fences a former
@@ -229,12 +273,16 @@ class RunFolder:
             last = Commit(run=self.description.run, conductor=0, generation=0, epoch=0, plan=plan)
         if last.run != self.description.run:
             raise BadInputError(f"{self.place}: the checkpoint of another run, '{last.run}'")
-        try:
-            taken = self.checkpoint.take_over(last, last.plan)
-        except ReplacedError as error:
-            raise RunError(f"{self.place}: another process took the run over at the same moment") from error
+        taken = self._claimed(last)
         self._sign(taken.conductor)
         return taken
+
+    def _claimed(self, last: Commit) -> Commit:
+        """Take the run over after its last commit. Fences whoever conducted it before."""
+        try:
+            return self.checkpoint.take_over(last, last.plan)
+        except ReplacedError as error:
+            raise RunError(f"{self.place}: another process took the run over at the same moment") from error
 
     @property
     def is_taken(self) -> bool:
@@ -287,8 +335,20 @@ class RunFolder:
             except (OSError, BadInputError) as error:
                 _LOG.warning("lease not renewed: %s", error)
 
+    @property
+    def _is_taken_over(self) -> bool:
+        current = self.checkpoint.lease if self._lease is not None else None
+        return self._lease is not None and current is not None and current.number > self._lease.number
+
     def release(self) -> None:
         """Let others conduct the run."""
+        if self._lease is not None and self._copy is not None:
+            try:
+                if self._copy.folder.is_dir() and not self._is_taken_over:
+                    self._copy.save(logs=True)
+            except OSError as error:  # committed batches are safe; the run must not stay held
+                _LOG.warning("%s: its last files could not be saved: %s", self.place, error)
+            self._copy.remove()
         if self._lease is not None:
             if self._lock is None:
                 self._over.set()
@@ -305,8 +365,7 @@ class RunFolder:
 
     def write_state(self, state: RunState, **details: Any) -> None:
         """Write state.json, unless another process has taken the run over."""
-        current = self.checkpoint.lease if self._lease is not None else None
-        if self._lease is not None and current is not None and current.number > self._lease.number:
+        if self._is_taken_over:
             return
         self._write("state.json", json.dumps({"state": state.value, **details}))
 
@@ -464,6 +523,11 @@ def runs_folder() -> Path:
         return Path(configured).absolute()
     cache = os.environ.get("XDG_CACHE_HOME")
     return ((Path(cache) if cache else Path.home() / ".cache") / "penstock" / "runs").absolute()
+
+
+def _copy_folder(place: str) -> Path:
+    """A folder for this conductor alone: a suspended one may still write to its own."""
+    return runs_folder() / ".copies" / f"{sha256(place.encode()).hexdigest()[:16]}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def new_run_folder(pipeline: str) -> Path:

@@ -80,6 +80,8 @@ class Run:
                 note_elsewhere(self._folder.path)
                 opened.enter_context(_logged(self._folder.path / "log"))
             self.engine_run: EngineRun = self._started()
+            if not self._folder.is_local and self._folder.working_folder.is_dir():
+                opened.enter_context(_logged(self._folder.working_folder / "log"))
             self.id = self._folder.description.run
             self._opened = opened.pop_all()
         self._result: Any = None

@@ -11,8 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from penstock import __version__
 from penstock.base.errors import PenstockError
-from penstock.service.guard import Doors, Guard
-from penstock.service.http import failed, hung_up, make_threads, not_here, refused
+from penstock.service.http import Doors, Guard, failed, hung_up, make_threads, not_here, refused
 from penstock.service.pages.site import login_page, login_routes, page_routes
 from penstock.service.routes.cluster import cluster_routes, health_routes
 from penstock.service.routes.history import Watching, history_routes

@@ -46,7 +46,7 @@ from penstock.service.connections import (
     limited_protocol,
     raise_file_limit,
 )
-from penstock.service.guard import Doors
+from penstock.service.http import Doors
 from penstock.service.local import (
     ATTACH_TOKEN,
     DRIVERS,

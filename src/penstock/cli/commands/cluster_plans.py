@@ -14,8 +14,7 @@ from penstock.planning.registry import DEFAULT_SHARER, DEFAULT_WHOLE_CLUSTER_PLA
 
 if TYPE_CHECKING:
     from penstock.planning.sharing.contract import Tenants
-    from penstock.planning.sharing.handover import HandOver
-    from penstock.planning.sharing.share import Sharing
+    from penstock.planning.sharing.share import HandOver, Sharing
     from penstock.planning.whole_cluster import ClusterPlacement
 
 
@@ -218,7 +217,7 @@ def share(
     from penstock.api import cluster_plans as sharing
     from penstock.inputs.finders import find_tenants
     from penstock.planning.registry import DEFAULT_SHARER
-    from penstock.planning.sharing.handover import Moves
+    from penstock.planning.sharing.share import Moves
 
     if compare:
         if policy or moves or plot:

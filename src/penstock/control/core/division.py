@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
+from heapq import heapify, heappop, heapreplace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,7 @@ from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.control.core.turn import Blamable, BlamedError, Culprit
 from penstock.planning.registry import SHARERS
 from penstock.planning.sharing.contract import Divides, Tenant, Tenants
-from penstock.planning.sharing.handover import Moves, hand_over
-from penstock.planning.sharing.share import share_in_time
+from penstock.planning.sharing.share import Moves, hand_over, share_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -186,12 +186,19 @@ def _kept_slots(
         kept[wish.name] = [slot for slot in wish.slots if slot.number in free.get(slot.node, ())][: counts[wish.name]]
         for slot in kept[wish.name]:
             free[slot.node].discard(slot.number)
+    # the node with the most free slots is first; of several, the first of the cluster
+    order = {node: position for position, node in enumerate(free)}
+    most_free = [(-len(numbers), order[node], node) for node, numbers in free.items() if numbers]
+    heapify(most_free)
+    ascending = {node: iter(sorted(numbers)) for node, numbers in free.items()}
     for wish in wishes:
         for _ in range(counts[wish.name] - len(kept[wish.name])):
-            node = max(free, key=lambda name: len(free[name]))
-            number = min(free[node])
-            free[node].discard(number)
-            kept[wish.name].append(Slot(node, number))
+            count, position, node = most_free[0]
+            kept[wish.name].append(Slot(node, next(ascending[node])))
+            if count == -1:
+                heappop(most_free)
+            else:
+                heapreplace(most_free, (count + 1, position, node))
     return {name: tuple(slots) for name, slots in kept.items()}
 
 

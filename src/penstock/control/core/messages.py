@@ -12,7 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from penstock.cluster.topology import Slot
-    from penstock.control.core.records import ControllerState, NodeRecord, Policy, ServiceTarget, Submission, Trigger
+    from penstock.control.core.records import (
+        ControllerState,
+        NodeRecord,
+        PipelinePlan,
+        Policy,
+        ServiceTarget,
+        Submission,
+        Trigger,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +353,16 @@ class OrderKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PipelineOrder:
-    """What is wanted of one pipeline's executors from now on. To be told twice changes nothing."""
+    """The desired state of one pipeline's executors from now on. The same order twice changes nothing.
+
+    Made by `control.core.orders` from the state alone; read by executors (`control.contracts.Executors`).
+
+    `plan` is what they run on `slots`, with `plan.places == slots` always. A placed pipeline gets a plan with all its
+    threads: while slots of its next plan are not free yet, it is ordered to keep the present one. A fused pipeline may
+    start on a part of its slots, and its plan has only those. A later order may name the same slots with other threads;
+    its serial is higher then. None for what runs nowhere, for attached applications, and for orders written before
+    plans were kept: executors then run fused on `slots`.
+    """
 
     pipeline: str
     serial: int
@@ -357,6 +374,7 @@ class PipelineOrder:
     load: str | None = None
     triggers: tuple[Trigger, ...] = ()
     """Those that are evaluated where the data is; they change without another serial."""
+    plan: PipelinePlan | None = None
 
 
 @dataclass(frozen=True, slots=True)

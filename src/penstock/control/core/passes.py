@@ -248,9 +248,8 @@ def _decide(turn: Turn, name: str, division: Division, inputs: Mapping[str, Any]
 
 def _by_age(before: tuple[Slot, ...], after: tuple[Slot, ...]) -> tuple[Slot, ...]:
     """What it keeps first, in the order it came: when there is less again, what came last goes first."""
-    given = set(after)
-    kept = [slot for slot in before if slot in given]
-    return (*kept, *(slot for slot in after if slot not in before))
+    given, had = set(after), set(before)
+    return (*(slot for slot in before if slot in given), *(slot for slot in after if slot not in had))
 
 
 def _kind(before: int, after: int) -> DecisionKind:

@@ -7,20 +7,20 @@ one of those.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import ImpossibleMoveError
+from penstock.cluster.topology import Slot
 from penstock.control.elasticity.memory import Following
 from penstock.planning.registry import DEFAULT_SHARER
 from penstock.planning.sharing.measures import Served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from penstock.cluster.topology import Slot
 
 
 # The lives of pipelines and nodes: named states, and one table each of what moves them.
@@ -182,6 +182,71 @@ class ServiceTarget:
 
     rate: float | None = None
     latency_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChoices:
+    """The policies a pipeline is planned by, and the size of its executors. None: the controller's policy decides."""
+
+    allocator: str | None = None
+    placer: str | None = None
+    segmenter: str | None = None
+    executor_memory_mb: float | None = None
+    """Memory of an executor. Every slot that a pipeline uses is an executor of its own."""
+    executor_cores: float | None = None
+    """CPU of an executor of a fused pipeline, in cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSlot:
+    """One slot of a plan: the executor on it, and the threads in that."""
+
+    node: str
+    slot: int
+    threads: Mapping[str, int]
+    """Threads of each operator; empty in a fused plan, where every slot runs the whole pipeline."""
+    memory_mb: float
+    """Memory of the executor. The pass counts exactly this against the memory of the node."""
+
+    @property
+    def place(self) -> Slot:
+        return Slot(self.node, self.slot)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePlan:
+    """The threads of a pipeline on slots of nodes.
+
+    Made by the pass (`control.core.passes`) with the pipeline's own allocator and placer, kept in its record, and
+    sent to its executors in `PipelineOrder`. Executors run it as it is: the same threads on the same slots, with
+    executors of this size. None of them plans anything.
+    """
+
+    engine: EngineName
+    """Fused or placed."""
+    allocator: str
+    placer: str
+    segmenter: str
+    rate: float
+    """Tuples/s it was made for."""
+    predicted_rate: float | None
+    """Tuples/s it is predicted to keep; None if nothing limits it, or nothing is known."""
+    slots: tuple[PlannedSlot, ...]
+    demands: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
+    """Amount of each resource that one thread needs, by operator; of a fused plan those of a slot, by "slot"."""
+    executor_cores: float = 1.0
+
+    @property
+    def places(self) -> tuple[Slot, ...]:
+        return tuple(slot.place for slot in self.slots)
+
+    @property
+    def threads(self) -> Mapping[str, int]:
+        """Threads of each operator on all slots."""
+        counts: Counter[str] = Counter()
+        for slot in self.slots:
+            counts.update(slot.threads)
+        return counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,10 +149,9 @@ class FusedEngine:
         """Whether it began a batch: sinks may hold some of it. A checkpoint elsewhere may have one."""
         if not folder.has_run:
             return False
-        if not is_own_checkpoint(folder.path, folder.description.config.checkpoint):
+        if not is_own_checkpoint(folder, folder.description.config.checkpoint):
             return True
-        offsets = folder.path / "checkpoint" / "offsets"
-        return offsets.is_dir() and any(is_whole(entry.name) for entry in offsets.iterdir())
+        return any(is_whole(name) for name in folder.names("checkpoint/offsets"))
 
 
 def _checkpoint(config: RunConfig, folder: RunFolder) -> str:
@@ -194,7 +193,7 @@ class FusedEngineRun:
                 spark_session(
                     with_executor_memory(job.config, job.slot_memory_mb),
                     job.slots,
-                    self._folder.path / "java.log",
+                    self._folder.working_folder / "java.log",
                     f"penstock-{self._folder.description.run}",
                     self._listener,
                     self._prepared.places,
@@ -212,11 +211,11 @@ class FusedEngineRun:
             job,
             job.config,
             self._folder.description.run,
-            self._folder.path,
+            self._folder.working_folder,
             _checkpoint(job.config, self._folder),
-            is_kept=not is_unnamed(self._folder.path),
+            is_kept=not (self._folder.is_local and is_unnamed(self._folder.path)),
         )
-        spec = replace(spec, environment=self._environment)
+        spec = replace(spec, environment=self._environment, save_files=self._folder.save_files)
         if job.setup is not None and job.setup.sparks_own:
             job = replace(job, setup=replace(job.setup, partitions=partitions_of(started.session, spec.checkpoint)))
             self._prepared = replace(self._prepared, job=job)
@@ -388,7 +387,7 @@ class FusedEngineRun:
     def is_source_away(self) -> bool:
         from penstock.engines.fused.sources.topic_notices import is_source_away  # noqa: PLC0415 - beside Spark
 
-        return is_source_away(self._folder.path)
+        return is_source_away(self._folder.working_folder)
 
     @property
     def max_work_seconds(self) -> float:

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 
 def unmeasured_ends(pipeline: Pipeline, demands: Demands, *, rehearsed: bool) -> list[str]:
-    """What the prediction leaves out: the load generator and sinks that only count take next to nothing, and what files
-    take is in what was rehearsed."""
+    """Return notes on the ends that a prediction leaves out. The load generator and sinks that only count take next to
+    nothing, and rehearsals hold the cost of files."""
     notes = []
     for name, operator in pipeline.operators.items():
         reads = operator.kind is Kind.SOURCE and not reading_of(operator).is_load
@@ -72,7 +72,7 @@ def unmeasured_ends(pipeline: Pipeline, demands: Demands, *, rehearsed: bool) ->
 
 
 def closing_notes(pipeline: Pipeline, setup: FusedSetup, rate: float, interval_seconds: float) -> list[str]:
-    """What latency, predicted and measured, leaves out: it ends when a tuple's batch is committed."""
+    """Return notes on the wait that latency leaves out: it ends when a tuple's batch is committed."""
     steady = setup.steady_batch(rate, interval_seconds)
     return [
         f"operator '{name}' sends windows on when they are closed: half of its tuples are in what has left it "
@@ -104,7 +104,7 @@ def predictions(setup: FusedSetup, interval_seconds: float, sources: int) -> dic
 
 
 FIGURES_SECONDS = 1.0
-"""A listener hears figures this often."""
+"""Seconds between two reports of figures to a listener."""
 UNKNOWN_RATE = 1e9
 """What comes of a source of the user's own is not known: threads are chosen as for more than can be done."""
 FIRST_ROWS = 50
@@ -125,16 +125,16 @@ class FusedJob:
     notes: tuple[str, ...]
     plan_rates: Mapping[str, float | None] | None
     setup: FusedSetup | None
-    """What is predicted comes from here; None: no operator has a model."""
+    """Source of all predictions; None: no operator has a model."""
     slot_memory_mb: float | None = None
-    """That of the plan, where there is one."""
+    """Memory of a slot of the plan; None: there is no plan."""
     planned_rate: float | None = None
-    """Rate of the plan, where there is one."""
+    """Rate of the plan; None: there is no plan."""
     config: RunConfig = field(default_factory=RunConfig)
 
     @property
     def all_threads(self) -> dict[str, int]:
-        """Of each operator over all slots."""
+        """Threads of each operator over all slots."""
         return {name: count * self.slots for name, count in self.threads.items()}
 
     @property
@@ -144,14 +144,14 @@ class FusedJob:
 
     @property
     def target_rate(self) -> float | None:
-        """Rate of every source that it must keep; None: nobody asks for one."""
+        """Rate of every source that it must keep; None: none was asked for."""
         if self.config.find_max:
             return None
         return self.load.peak_rate if is_driven_by_load(self.pipeline) else self.planned_rate
 
     @property
     def forecast(self) -> RunForecast | None:
-        """What is predicted before it runs; None: no operator has a model."""
+        """The prediction made before it runs; None: no operator has a model."""
         return None if self.setup is None else self.setup.forecast(self.target_rate, self.interval_seconds)
 
     @property
@@ -159,8 +159,8 @@ class FusedJob:
         return None if self.setup is None else self.setup.rate(self.interval_seconds)
 
     def result(self, report: Report, load: Load, **more: Any) -> RunResult:
-        """Predicted beside measured. Where nobody knew before how many tuples a batch would hold, what is said of rates
-        and latencies is for batches as they came. A report counts the tuples of all k sources of the user's own, the
+        """Predicted beside measured. If the rows of a batch were not known before, rates and latencies are predicted
+        for batches as they came. A report counts the tuples of all k sources of the user's own, the
         formula those of each: a batch of r of the one holds `r / k` of the other, and the rate of the formula is a k-th
         of the report's."""
         setup, notes = self.setup, self.notes
@@ -261,8 +261,8 @@ def prepare(
 
 
 def planned_run(plan: SavedPlan) -> PlannedRun:
-    """Return the fused run of a plan: as its verdict says; of a plan that was made for placed runs, or before there
-    were verdicts, with the threads and slots of its placement."""
+    """Return the fused run of a plan, by its verdict. Plans made for placed runs, or before there were verdicts, have
+    the threads and slots of their placement."""
     rates, verdict = _plan_rates(plan, "plan"), plan.verdict
     if verdict is not None and verdict.engine == FUSED and set(verdict.threads) == set(plan.operators):
         in_all = {name: verdict.slots * count for name, count in verdict.threads.items()}
@@ -410,13 +410,24 @@ def describe_slots(folder: RunFolder, slots: int) -> None:
 def own_checkpoint(folder: RunFolder, *, local_by_default: bool) -> str:
     """Return the checkpoint of a run that was given none: in its folder, also if paths without a scheme are on another
     file system. A run that began without a scheme keeps its place, wherever that is."""
+    if not folder.is_local:
+        return spark_uri(f"{folder.place.rstrip('/')}/checkpoint")
     inside = str(folder.path / "checkpoint")
     began_so = folder.has_run and folder.description.config.checkpoint == inside
     return inside if local_by_default or began_so else f"{LOCAL}{inside}"
 
 
-def is_own_checkpoint(folder: Path, checkpoint: str | None) -> bool:
-    return checkpoint is None or checkpoint.removeprefix(LOCAL) == str(folder / "checkpoint")
+def is_own_checkpoint(folder: RunFolder, checkpoint: str | None) -> bool:
+    if checkpoint is None:
+        return True
+    if not folder.is_local:
+        return checkpoint == own_checkpoint(folder, local_by_default=True)
+    return checkpoint.removeprefix(LOCAL) == str(folder.path / "checkpoint")
+
+
+def spark_uri(uri: str) -> str:
+    """Return the URI by which Spark's file systems know a place."""
+    return f"s3a{uri.removeprefix('s3')}" if uri.startswith("s3://") else uri
 
 
 def code_only_in_python(pipeline: Pipeline) -> bool:
@@ -448,7 +459,7 @@ def resumed_config(known: RunDescription, folder: RunFolder, anew: RunConfig, *,
         slots=anew.slots or (None if has_plan else before.slots),
         executor_memory_mb=None if has_plan or anew.session is not None else before.executor_memory_mb,
         folder=folder.place,
-        checkpoint=None if is_own_checkpoint(folder.path, before.checkpoint) else before.checkpoint,
+        checkpoint=None if is_own_checkpoint(folder, before.checkpoint) else before.checkpoint,
     )
 
 
@@ -456,13 +467,13 @@ def prepare_as_before(known: RunDescription, folder: RunFolder, given: Pipeline 
     """Return the run with the threads it had, over the slots given now; and with batches as it had them, unless other
     slots or models say otherwise."""
     threads = {name: count * known.slots for name, count in known.threads.items()}
-    job = prepare(given if given is not None else _named(known, folder.path), config, threads=threads)
+    job = prepare(given if given is not None else _named(known, folder.place), config, threads=threads)
     if config.models is None and job.slots == known.slots:
         return replace(job, most_rows=known.most_rows, batch_seconds=known.batch_seconds)
     return job
 
 
-def _named(known: RunDescription, folder: Path) -> RunnableLike:
+def _named(known: RunDescription, folder: str) -> RunnableLike:
     """The pipeline or plan by the name it was given: code that lies beside its file is found by that. Without a name
     code is found where the run was started."""
     if known.given is not None:

@@ -84,6 +84,8 @@ class FusedSpec:
     audit: bool = False
     close_windows: bool = False
     """With `until_end`: the run will not be resumed, so windows that are open at the end are sent on as they are."""
+    save_files: Callable[[], None] = lambda: None
+    """Makes the files of `folder` durable. Called before Spark commits a batch."""
 
 
 # Size of the Arrow batches that code gets.
@@ -332,6 +334,7 @@ class FusedQuery:
                 if sink in self._shown:
                     self._console.take(sink, part)
             self._account_for(frame, number)
+            self._spec.save_files()
         except (BadInputError, RunFailedError) as error:
             self._write_failed = error
             raise

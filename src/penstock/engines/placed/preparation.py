@@ -52,9 +52,9 @@ class PlacedJob:
     routing: Routing
     segmenter: str
     segments: tuple[Segment, ...]
-    """What runs as one: what the segmenter joins, where it sits together."""
+    """Operators that run as one: those that the segmenter joins and that share their slots."""
     library: ModelLibrary
-    """What it was planned with."""
+    """Models it was planned with."""
     config: RunConfig
     given: Pipeline | None = None
     """The pipeline whose code exists only in Python."""
@@ -71,12 +71,12 @@ class PlacedJob:
         return lay_out(code, segments_on_slots(self.pipeline, self.segments, where), where, self.capacity, plan)
 
     def setup(self, cores: int | None) -> PlacedSetup:
-        """How it runs. `cores`: of the machine all slots are on; None: every slot has a core of its own."""
+        """Return how it runs. `cores`: of the machine all slots are on; None: every slot has a core of its own."""
         there = segments_on_slots(self.pipeline, self.segments, self.threads)
         return PlacedSetup(self.pipeline, self.demands, self.threads, there, self.routing, cores)
 
     def slots_rate(self) -> float | None:
-        """Highest rate of the plan's slots; what the plan says if no operator has a model."""
+        """Highest rate of the plan's slots; the rate in the plan if no operator has a model."""
         if any(isinstance(demand, Model) for demand in self.demands.values()):
             return self.setup(None).slots_rate()
         rates = self.plan.prediction.get("rate", {})

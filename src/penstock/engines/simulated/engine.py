@@ -161,7 +161,7 @@ class SimulatedEngine:
         raise BadInputError("find_max=: not an option of engine 'simulated'; use `penstock simulate --find-max`")
 
     def has_begun(self, folder: RunFolder) -> bool:
-        return read_position(folder.path / DELIVERED).batches > 0
+        return position_after(folder.read_file(DELIVERED)).batches > 0
 
 
 def _as_plan(given: RunnableLike) -> str | Path | Plan | SavedPlan:
@@ -180,11 +180,9 @@ def description_of(prepared: SimulatedRunJob, run: str) -> RunDescription:
     )
 
 
-def read_position(file: Path) -> Position:
+def position_after(text: str) -> Position:
     """Return the position after the last whole line; a line that was torn by a death never was."""
-    if not file.exists():
-        return Position()
-    lines = read_text(file).split("\n")[:-1]
+    lines = text.split("\n")[:-1]
     if not lines:
         return Position()
     batch, first, count, clock = lines[-1].split(",")
@@ -206,7 +204,7 @@ class SimulatedRun:
         self._wanted = RunState.RUNNING
         self._ended_by_itself = False
         self._error: BaseException | None = None
-        self._file = folder.path / DELIVERED
+        self._file = folder.working_folder / DELIVERED
         self._position = self._recovered()
         self._began = self._position.clock
         self._setup = job.setup
@@ -219,10 +217,11 @@ class SimulatedRun:
 
     def _recovered(self) -> Position:
         """Remove a torn line from the sink, and return the position before it."""
-        if self._file.exists():
-            text = read_text(self._file)
-            os.truncate(self._file, len(text[: text.rfind("\n") + 1].encode()))
-        return read_position(self._file)
+        if not self._file.exists():
+            return Position()
+        text = read_text(self._file)
+        os.truncate(self._file, len(text[: text.rfind("\n") + 1].encode()))
+        return position_after(text)
 
     def _sent(self) -> dict[str, float]:
         pipeline = self._job.pipeline
@@ -318,6 +317,7 @@ class SimulatedRun:
                     move(self.history, RunState.STOPPED)
                     return
                 clock = self._batches_before(until + self._speed * began.seconds(), clock, sink)
+                self._folder.save_files()
                 self._lock.wait(TURN_SECONDS)
 
     def _is_over(self) -> bool:

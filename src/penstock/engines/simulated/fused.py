@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.report.report import BatchObservation
 
 FUSED_INTERVAL_MS = 100.0
-"""How often a fused run looks for tuples."""
+"""Milliseconds between two looks of a fused run for tuples."""
 MOST_SLOTS = 1000
 """Of a fused simulation: what each did is told for every batch."""
 

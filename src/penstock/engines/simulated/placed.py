@@ -126,7 +126,7 @@ def _pipeline_result(job: PlannedJob, outcome: SimulationOutcome, scenario: Scen
 
 
 def _forecast(job: PlannedJob, cluster: Cluster, rate: float) -> RunForecast:
-    """What is predicted of a placed run, the cost of its own processes included."""
+    """Return the prediction of a placed run, the cost of its own processes included."""
     return placed_setup(job.pipeline, job.demands, job.threads, cluster, job.routing).forecast(rate)
 
 

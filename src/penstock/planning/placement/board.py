@@ -1,4 +1,4 @@
-"""What is left of the room while one pipeline is being placed, thread by thread."""
+"""The remaining room while one pipeline is being placed, thread by thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TouchedNode:
-    """One node that has taken threads of the pipeline: what it has left."""
+    """The remaining room of one node that has taken threads of the pipeline."""
 
     __slots__ = ("free", "slots", "version")
 
@@ -31,7 +31,7 @@ class TouchedNode:
 
 
 class Board:
-    """What is left of the room while one pipeline is being placed. The room itself is not changed."""
+    """The remaining room while one pipeline is being placed. The room itself is not changed."""
 
     def __init__(self, request: PlacementRequest, room: Room) -> None:
         self.room = room
@@ -95,7 +95,7 @@ class Fits:
         self._board = board
 
     def every(self) -> NDArray[np.bool_]:
-        """For every node, as of the arrays of the board."""
+        """Return the answer for every node, from the arrays of the board."""
         board = self._board
         fits: NDArray[np.bool_] = board.largest >= self.least_slot
         for axis, least in self.least:
@@ -103,7 +103,7 @@ class Fits:
         return fits
 
     def now(self, node: int) -> bool:
-        """For one node, as of now."""
+        """Return the answer for one node, as it is now."""
         board = self._board
         state = board.touched.get(node)
         if state is None:
@@ -117,7 +117,8 @@ class Fits:
 
 
 def _least(demand: float, capacity: float, *, strict: bool) -> float:
-    """What a node must have left. R-Storm's printed rule (`strict`) asks for more than the demand."""
+    """Return the min amount that a node must have left. R-Storm's printed rule (`strict`) asks for more than the
+    demand."""
     return float(np.nextafter(demand, inf)) if strict else demand - TOLERANCE * capacity
 
 
@@ -128,7 +129,7 @@ SLOTS = "slots"
 
 
 def one_slot(resource: str) -> str:
-    """The name of a resource where the limit of a single slot is what was missed."""
+    """Return the name of a resource for a shortage in a single slot."""
     return f"{resource} of one slot"
 
 
@@ -200,7 +201,7 @@ def _missing(
     largest: NDArray[np.float64],
     axes: Sequence[int],
 ) -> NDArray[np.float64]:
-    """Per node, what is missing of each axis and, in the last column, of a slot, as shares of the demand."""
+    """Return, per node, the missing amount on each axis and, in the last column, of a slot, as shares of the demand."""
     columns = [_short(demand[axis], free[:, axis]) for axis in axes]
     slot = np.where(largest == -np.inf, 1.0, _short(memory, np.maximum(largest, 0.0)))
     return np.column_stack([*columns, slot])

@@ -1,4 +1,4 @@
-"""Who talks to whom in a pipeline, and which operators to keep together.
+"""Communication in a pipeline: which operators exchange tuples, and which to keep together.
 
 With c_a threads of each operator in a group (a slot, a node, a rack), the part of all thread pairs of all
 streams that meet in the group is
@@ -36,7 +36,7 @@ class Talk:
     """The numbers of one pipeline: threads, demands of one thread, and Q, each indexed by operator."""
 
     def __init__(self, request: PlacementRequest, dimensions: int, weights: Sequence[float] = ()) -> None:
-        """`weights`: how much every stream counts; all the same unless said."""
+        """`weights`: the weight of every stream; equal by default."""
         self.size = len(request.operators)
         self.threads = [operator.threads for operator in request.operators]
         self.demand = settled(np.array([o.demand for o in request.operators], dtype=float)).reshape(-1, dimensions)
@@ -104,7 +104,7 @@ class _Cluster:
         self.inner = inner
 
     def gain(self, other: _Cluster, between: float) -> float:
-        """What joining brings: inner streams / max(1, N) of the union, less those of the two."""
+        """Return the gain of joining: inner streams / max(1, N) of the union, less those of the two."""
         joint: float = max(1.0, *map(add, self.load, other.load))
         return (
             (self.inner + other.inner + between) / joint
@@ -132,15 +132,15 @@ def interleaved(block: Sequence[int], counts: Sequence[int]) -> list[int]:
 
 
 def stream_weights(request: PlacementRequest) -> tuple[float, ...]:
-    """How much passes between the ends of each stream, as far as known: bytes/s, else tuples/s, else the pairs of
-    threads that may talk."""
+    """Return the volume between the ends of each stream, as far as it is known: bytes/s, else tuples/s, else the pairs
+    of threads that may exchange tuples."""
     if any(request.traffic):
         return request.traffic
     return request.rates if any(request.rates) else thread_pairs(request)
 
 
 def thread_pairs(request: PlacementRequest) -> tuple[float, ...]:
-    """Of each stream: threads of its sender x threads of its receiver."""
+    """Return, for each stream, threads of its sender x threads of its receiver."""
     threads = [operator.threads for operator in request.operators]
     return tuple(float(threads[sender] * threads[receiver]) for sender, receiver in request.streams)
 
@@ -157,9 +157,9 @@ def common_weights(requests: Sequence[PlacementRequest]) -> list[tuple[float, ..
 
 
 def valued(requests: Sequence[PlacementRequest]) -> list[PlacementRequest]:
-    """Pipelines told what their streams are worth beside each other's (`PlacementRequest.streams_worth`).
+    """Return the pipelines with the value of their streams relative to each other (`PlacementRequest.streams_worth`).
 
-    worth = streams + all streams x its part of all weight, so that half of all worth goes with what passes through.
+    worth = streams + all streams x its part of all weight, so half of all worth depends on the volume.
     """
     weights = [sum(row) for row in common_weights(requests)]
     total, streams = sum(weights), sum(len(request.streams) for request in requests)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Constraint(StrEnum):
-    """What a placer may be asked to keep, by the words of the files."""
+    """A constraint that a placer may be asked to keep, named as in the files."""
 
     LABELS = "labels"
     PREFERRED_LABELS = "preferred_labels"
@@ -40,14 +40,14 @@ class Constraint(StrEnum):
 
 EVERY_CONSTRAINT = frozenset(Constraint)
 OF_NODES = frozenset({Constraint.LABELS, Constraint.TAINTS, Constraint.PREFERRED_LABELS})
-"""What only says which nodes an operator may be on, or had better be on."""
+"""Constraints that only select or prefer nodes for an operator."""
 
 
 def asked(request: PlacementRequest) -> Iterator[tuple[Constraint, str]]:
-    """What a placer must look at itself, and the operator or pipeline that asks for it.
+    """Yield the constraints that a placer must check itself, and the operator or pipeline that sets each.
 
     Not among them: excluded nodes and isolation, which hold for a pipeline's whole room. Off-heap memory is part of
-    every declared demand, so only placers of bundles, which look at those instead, must know of it.
+    every declared demand, so only placers of bundles, which use those instead, must know it.
     """
     for operator in request.operators:
         own = operator.constraints
@@ -75,8 +75,8 @@ def asked(request: PlacementRequest) -> Iterator[tuple[Constraint, str]]:
 
 
 def constrained(request: PlacementRequest, room: Room) -> bool:
-    """Whether anything but free resources decides where its threads may be: labels and taints do not where every node
-    of the room is as good as any other."""
+    """Return whether anything but free resources restricts its threads: labels and taints do not if all nodes of the
+    room are equal in them."""
     wishes = {constraint for constraint, _ in asked(request)}
     if wishes - OF_NODES:
         return True
@@ -99,7 +99,7 @@ def may_be_on(node: Node, operator: OperatorRequest, request: PlacementRequest) 
 
 
 def allowed(request: PlacementRequest, room: Room) -> list[NDArray[np.bool_]]:
-    """For every operator, the nodes whose labels and taints let it in."""
+    """Return, for every operator, the nodes whose labels and taints admit it."""
     nodes = room.cluster.nodes
     known: dict[object, NDArray[np.bool_]] = {}
     kinds: dict[object, list[int]] = {}
@@ -119,14 +119,14 @@ def allowed(request: PlacementRequest, room: Room) -> list[NDArray[np.bool_]]:
 
 
 def preference(operator: OperatorRequest, room: Room) -> NDArray[np.int64]:
-    """How many of its preferred labels every node has."""
+    """Return how many of its preferred labels every node has."""
     wanted = set(operator.constraints.preferred_labels)
     return np.array([len(wanted & node.labels) if wanted else 0 for node in room.cluster.nodes], dtype=np.int64)
 
 
 def open_to(request: PlacementRequest, room: Room) -> NDArray[np.bool_]:
-    """Nodes a pipeline may enter at all, for those that are there: not into another's isolation, and isolated only
-    where nobody is."""
+    """Return the nodes that a pipeline may enter at all: not nodes isolated for another and, if it is isolated, only
+    empty ones."""
     mask: NDArray[np.bool_] = ~room.reserved
     return mask & (room.slots_taken == 0) if request.constraints.isolated else mask
 
@@ -161,7 +161,7 @@ def broken(cluster: Cluster, request: PlacementRequest, placement: Placement) ->
 
 
 def kept(request: PlacementRequest, placement: Placement, room: Room) -> bool:
-    """Whether a placement on what is left of a cluster, made without a look at constraints, keeps them all the same."""
+    """Return whether a placement that was made without regard to constraints keeps them all the same."""
     if next(broken(room.cluster, request, placement), None) is not None:
         return False
     axis = room.memory_axis
@@ -210,7 +210,7 @@ def not_isolated(requests: Sequence[PlacementRequest], placements: Mapping[str, 
 
 
 def heap_mb(request: PlacementRequest, row: Mapping[str, int], memory_axis: int | None) -> float:
-    """What one slot has in its heap: its threads' memory without what is off-heap, and what they share."""
+    """Return the heap of one slot: its threads' memory without the off-heap part, and memory they share."""
     if memory_axis is None:
         return 0.0
     total = 0.0
@@ -227,7 +227,7 @@ def heap_mb(request: PlacementRequest, row: Mapping[str, int], memory_axis: int 
 
 
 def check_words(request: PlacementRequest, cluster: Cluster, where: str = "") -> None:
-    """Labels and taints must be those of some node: one that nobody has is more likely misspelt than meant.
+    """Reject labels and taints that no node has: they are more likely misspelt than meant.
 
     And memory shared in a slot's heap must leave room for a thread: a limit below it contradicts it."""
     labels = sorted({label for node in cluster.nodes for label in node.labels})
@@ -261,7 +261,7 @@ def check_words(request: PlacementRequest, cluster: Cluster, where: str = "") ->
 
 
 def not_kept(by: str, constraint: Constraint, who: str, request: PlacementRequest, detail: str = "") -> Refusal:
-    """A placer that does not look at a constraint says so by name."""
+    """Return the refusal of a placer that does not support a constraint, with the name of the constraint."""
     kind = "pipeline" if who == request.pipeline else "operator"
     note = f"placer '{by}' cannot keep {constraint}{f' {detail}' if detail else ''}, asked for by {kind} '{who}'"
     return Refusal(by, (), more_slots_may_help=False, notes=(f"{note}; use compact",))
@@ -295,7 +295,7 @@ def kept_out(by: str, request: PlacementRequest, room: Room, operator: int) -> R
 
 
 def ask(placer: Placer, request: PlacementRequest, room: Room) -> Placement | Refusal:
-    """What the placer makes of the pipeline within all its constraints."""
+    """Return the placer's answer for the pipeline within all its constraints."""
     wishes = dict(asked(request))
     keeps = placer.keeps if isinstance(placer, KeepsConstraints) else frozenset()
     mask = open_to(request, room)

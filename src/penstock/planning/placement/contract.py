@@ -1,7 +1,7 @@
-"""What a placement policy is asked and what it answers: which slot each thread gets.
+"""The contract of placement policies: the slot of each thread.
 
-A placer gets a `PlacementRequest` (one pipeline) and a `Room` (what is left of the cluster) and returns a `Placement`
-or a `Refusal`. It never changes the room: the caller commits an answer with `Room.take`, all of it or
+A placer gets a `PlacementRequest` (one pipeline) and a `Room` (the remaining resources of the cluster) and returns a
+`Placement` or a `Refusal`. It never changes the room: the caller commits an answer with `Room.take`, all of it or
 nothing.
 """
 
@@ -40,14 +40,14 @@ class OperatorRequest:
     bundles: tuple[tuple[int, ThreadBundle], ...] = ()
     """Counted bundles of a model-based allocation, in slots; empty where only demands were declared."""
     single_thread: tuple[float, float] | None = None
-    """cpu and memory (in slots) of one thread alone at its peak, where a model knows it."""
+    """Cpu and memory (in slots) of one thread alone at its peak, if a model knows them."""
     local_cpu: float | None = None
     """Points of CPU of one thread when all it talks to is on its node; None: the cpu of `demand`, wherever that is."""
     moving_cpu: float = 0.0
     """Points of CPU per tuple/s one thread sends to or receives from another node, on top of `local_cpu`."""
     model: Model | None = None
     rate: float = 0.0
-    """Tuples/s the operator receives, where the request is that of a plan."""
+    """Tuples/s the operator receives, if the request is that of a plan."""
     constraints: OperatorConstraints = ANYWHERE
 
 
@@ -69,18 +69,18 @@ class PlacementRequest:
     explain: bool = False
     """Ask for a reason with every placed bundle."""
     rates: tuple[float, ...] = ()
-    """Tuples/s of each stream; empty where no rate was asked for."""
+    """Tuples/s of each stream; empty if no rate was asked for."""
     traffic: tuple[float, ...] = ()
-    """Bytes per second on every stream; empty where nobody knows."""
+    """Bytes per second on every stream; empty if they are not known."""
     current: Mapping[str, Mapping[Slot, int]] = field(default_factory=dict)
     """Threads that run, by operator, on machines that are still there; only placers that `KeepsCurrent`
     look at it."""
     patterns: tuple[tuple[int, Pattern], ...] = ()
-    """What the slots hold, where the allocator decided that; only placer `joint` follows it."""
+    """Contents of the slots, if the allocator decided them; only placer `joint` follows them."""
     constraints: PipelineConstraints = UNCONSTRAINED
     owner: str | None = None
     streams_worth: float | None = None
-    """How many average streams its own are worth beside those of pipelines it is placed with; None: their number."""
+    """Value of its streams in average streams, relative to pipelines placed together with it; None: their number."""
     beside: Beside | None = None
     """The rest of the pipeline, if only some of its threads are to be placed; only placers that `Finishes` look at
     it."""
@@ -130,7 +130,7 @@ class Placement:
 
 
 class Room:
-    """What is left of a cluster: free resources per node, and which slots are taken.
+    """Remaining resources of a cluster: free amounts per node, and which slots are taken.
 
     A slot belongs to one pipeline at a time. Slots of a node are handed out in order of their index.
     """
@@ -152,7 +152,7 @@ class Room:
         self.free = self.capacity.copy()
         self.slots_taken = np.zeros_like(self.slots)
         self.reserved = np.zeros(len(cluster.nodes), dtype=bool)
-        """Nodes of an isolated pipeline: nobody else's."""
+        """Nodes of an isolated pipeline, closed to others."""
         rack_of = {rack: position for position, rack in enumerate(dict.fromkeys(n.rack for n in cluster.nodes))}
         self.rack = np.array([rack_of[node.rack] for node in cluster.nodes], dtype=np.int64)
         self.memory_axis = names.index(MEMORY) if MEMORY in names else None
@@ -165,7 +165,7 @@ class Room:
 
     @cached_property
     def settled_limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Capacity and memory of a slot without noise (`penstock.base.tolerance.settled`): nobody changes them."""
+        """Capacity and memory of a slot without noise (`penstock.base.tolerance.settled`). They never change."""
         return settled(self.capacity), settled(self.slot_memory)
 
     def take(
@@ -174,8 +174,8 @@ class Room:
         demands: Mapping[str, tuple[float, ...]],
         constraints: PipelineConstraints = UNCONSTRAINED,
     ) -> None:
-        """Commit a placement: subtract `demands` (of one thread, by operator) and what threads share, mark its slots as
-        taken and, where the pipeline is isolated, its nodes as reserved."""
+        """Commit a placement: subtract `demands` (of one thread, by operator) and resources that threads share, mark
+        its slots as taken and, if the pipeline is isolated, its nodes as reserved."""
         position = self.cluster.position
         nodes = np.array([position(bundle.slot.node) for bundle in placement.bundles], dtype=np.int64)
         if not len(nodes):
@@ -192,7 +192,7 @@ class Room:
                 self.free[position(node), self.memory_axis] -= shared
 
     def only(self, mask: NDArray[np.bool_]) -> Room:
-        """What is left of some of the nodes, as a room of its own."""
+        """Return some of the nodes as a room of its own."""
         part = Room(self.cluster.only(np.flatnonzero(mask).tolist()), slot_memory_shared=self.slot_memory_shared)
         part.capacity, part.free = self.capacity[mask], self.free[mask]
         part.slots, part.slots_taken = self.slots[mask], self.slots_taken[mask]
@@ -214,10 +214,10 @@ def shared_mb(placement: Placement, constraints: PipelineConstraints) -> dict[st
 
 
 class Placer(Protocol):
-    """One way of choosing slots. Deterministic; ties break by declared order.
+    """A policy that chooses slots. Deterministic; ties break by declared order.
 
-    `whole_cluster` says whether it can also place many pipelines with declared demands on one cluster
-    (`place`); otherwise it needs the bundles of a model-based allocation.
+    `whole_cluster`: whether it can also place many pipelines with declared demands on one cluster (`place`); otherwise
+    it needs the bundles of a model-based allocation.
     """
 
     name: ClassVar[str]
@@ -251,7 +251,7 @@ class Finishes(Protocol):
     """A placer that predicts the end of a second's work, and places threads beside those that stay."""
 
     slack: float
-    """Of placements that finish within this share of each other the one that moves least is taken."""
+    """Share within which finish times count as equal: of such placements the one with the fewest moves is taken."""
 
     def finish_seconds(self, whole: Beside) -> float:
         """Return the end of a second's work, in seconds, for the threads of `whole` on their slots."""

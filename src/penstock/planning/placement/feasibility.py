@@ -1,10 +1,10 @@
-"""Whether a pipeline can be placed at all: on any cluster of nodes like these, on this one, or only not beside others.
+"""Feasibility: whether a pipeline can be placed on any cluster of such nodes, on this cluster, or only without others.
 
-On a cluster with as many nodes of every kind as one likes, each thread can have a node, and a rack, of its own; so a
-pipeline can be placed there exactly if one thread of every operator fits some kind of node, alone and empty. That is
-the shape. Whether this very cluster suffices is a packing problem: a placement proves that it does; that it does not
-is proved by counting the threads each operator can have, or by an integer program over threads per node, which leaves
-out how threads share slots (so it never rules out what is possible).
+On a cluster with unlimited nodes of every kind, each thread can have a node, and a rack, of its own; so a pipeline can
+be placed there exactly if one thread of every operator fits some kind of node, alone and empty. That is the shape.
+Whether this very cluster suffices is a packing problem: a placement proves that it does; that it does not is proved by
+counting the threads each operator can have, or by an integer program over threads per node, which leaves out how
+threads share slots (so it never rules out what is possible).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOST_SECONDS = 5.0
 
 
 def impossible(request: PlacementRequest, room: Room) -> bool:
-    """Whether the program has no solution; False also where it is too large, or cannot be solved here."""
+    """Return whether the program has no solution; False also if it is too large, or cannot be solved here."""
     nodes, operators = len(room.slots), len(request.operators)
     if find_spec("scipy") is None or 2 * nodes * operators > MOST_VARIABLES or not nodes:
         return False
@@ -67,7 +67,7 @@ class _Rows:
     def __init__(self, request: PlacementRequest, room: Room) -> None:
         self._nodes, self._operators = len(room.slots), len(request.operators)
         self.at: list[tuple[int, int, float]] = []
-        """Row, column and value of what is not 0."""
+        """Row, column and value of each entry that is not 0."""
         self.low: list[float] = []
         self.high: list[float] = []
         position = {operator.name: k for k, operator in enumerate(request.operators)}
@@ -124,7 +124,7 @@ class _Rows:
 
 
 class ExclusionScope(StrEnum):
-    """What rules a pipeline out."""
+    """The reason that rules a pipeline out."""
 
     SHAPE = "no cluster of nodes like these"
     CLUSTER = "not this cluster, even empty"
@@ -142,7 +142,7 @@ class Verdict:
 
 
 def verdict(request: PlacementRequest, cluster: Cluster, placer: Placer) -> Verdict:
-    """Of a pipeline on a whole cluster."""
+    """Return the verdict for a pipeline on a whole cluster."""
     for operator in request.operators:
         reason = _no_kind(request, operator, cluster)
         if reason:
@@ -161,7 +161,7 @@ def verdict(request: PlacementRequest, cluster: Cluster, placer: Placer) -> Verd
 
 
 def _no_kind(request: PlacementRequest, operator: OperatorRequest, cluster: Cluster) -> str:
-    """Why no kind of node takes even one thread; empty where one does."""
+    """Return why no kind of node takes even one thread; empty if one does."""
     kinds = {(tuple(sorted(n.capacity.items())), n.slots, n.labels, n.taints): n for n in cluster.nodes}
     entered = [node for node in kinds.values() if may_be_on(node, operator, request)]
     if not entered:
@@ -192,7 +192,7 @@ def _offers(missing: Iterable[list[tuple[float, str, float, float]]], what: str)
 def _missing(
     request: PlacementRequest, operator: OperatorRequest, node: Node, cluster: Cluster
 ) -> list[tuple[float, str, float, float]]:
-    """What an empty node lacks for one thread and what it shares, the worst first: the missing share of what is needed,
+    """Return the shortages of an empty node for one thread and the memory it shares, the worst first: missing share,
     name, needed, offered."""
     own = [s for s in request.constraints.shared_memory if operator.name in s.operators]
     lacks = []
@@ -214,9 +214,10 @@ def _missing(
 
 
 def most_threads(request: PlacementRequest, position: int, room: Room) -> float:
-    """How many threads of one operator the empty cluster takes if no other is there:
+    """Return how many threads of one operator an empty cluster takes if there is no other operator:
 
-    sum over racks of min(most per rack, sum over its nodes of min(most per node, what fits, what its slots hold))
+    sum over racks of min(most per rack, sum over its nodes of min(max per node, threads that fit, threads its slots
+    hold))
     """
     operator = request.operators[position]
     own = operator.constraints

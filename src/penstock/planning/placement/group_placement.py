@@ -1,14 +1,14 @@
-"""Many pipelines placed together: as many of each priority as can be found room for, the higher priority first.
+"""Place many pipelines together: the largest number of each priority that fits, the higher priority first.
 
-Of every priority the pipelines are first placed one after the other as the placer would have it. Where some do not
-fit, the search goes on, and ends as soon as all fit or the bound is reached:
+The pipelines of a priority are first placed one after the other by the placer. If some do not fit, a search follows. It
+ends as soon as all fit or the bound is reached:
 
 1. they are inserted, the smallest first, and threads that are there move out of their way (`Inserter.insert`);
 2. the whole priority is placed again in other orders, tightly: declared, smallest first, largest threads first;
 3. everything so far and the pipeline that does not fit are packed anew from nothing, the largest threads of all first.
 
-The answer with the most pipelines is taken, ties to the earlier attempt. A pipeline that stays out is told what was
-tried and what the bound says.
+The answer with the most pipelines is taken, ties to the earlier attempt. The refusal of a pipeline that stays out lists
+the attempts and the bound.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MIXES = (0.0, 0.5, 1.0)
 
 
 def total_demand(request: PlacementRequest) -> NDArray[np.float64]:
-    """What all threads of a pipeline need together; memory they share is left out, so it is a lower bound."""
+    """Return the total demand of all threads of a pipeline; memory they share is left out, so it is a lower bound."""
     rows = [np.multiply(operator.demand, operator.threads) for operator in request.operators]
     return np.sum(rows, axis=0) if rows else np.zeros(0)
 
@@ -92,7 +92,7 @@ REBUILDS = 12
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """What came of a pass."""
+    """The result of a pass."""
 
     placements: Mapping[str, Placement]
     refused: Mapping[str, Refusal]
@@ -134,7 +134,7 @@ def one_by_one(
 
 
 class _Search:
-    """The state of a pass that goes on after the first refusal."""
+    """The state of a pass that continues after the first refusal."""
 
     def __init__(self, placer: Placer, requests: Sequence[PlacementRequest], room: Room) -> None:
         self._placer, self._requests = placer, requests
@@ -149,7 +149,7 @@ class _Search:
         self._rebuilds = REBUILDS
 
     def place(self, level: list[int]) -> None:
-        """As many of one level as can be found room for."""
+        """Place the largest number of one level that fits."""
         base, before = self._ledger.fork(), list(self._placed)
         left = self._capacity - self._demand[before].sum(axis=0)
         self._one_by_one(level)

@@ -1,9 +1,8 @@
-"""Getting a pipeline in where it does not fit as things stand: threads that are there are moved out of its way.
+"""Insert a pipeline that does not fit: threads that are placed are moved out of its way.
 
 Every thread that finds no room looks for a node on which it would fit if some threads of one operator there went: to
-other nodes, if those have room for them, else into the queue of threads to place, which only smaller ones may join
-(so the queue ends). What is displaced is as little as possible. Nothing is ever half done: a pipeline that does not
-get in leaves everything as it was.
+other nodes, if those have room for them, else into the queue of threads to place, which only smaller ones may join (so
+the queue ends). The fewest threads are displaced. A pipeline that cannot be inserted leaves everything as it was.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Stuck:
 
 @dataclass
 class Effort:
-    """What a search may cost and has cost. One step is one thread, or a few alike, that displaces others."""
+    """Max and present cost of a search. One step is one thread, or a few alike, that displaces others."""
 
     steps_left: int
     moves: int = 0
@@ -53,7 +52,7 @@ class Effort:
 
 
 def scarcity(ledger: Ledger, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How much each dimension counts: what is wanted of it, as a share of what there is, over that as a size.
+    """Return the weight of each dimension: the wanted share of its capacity, relative to the size of a node.
 
     weight_d = (wanted_d / capacity_d) / capacity of the average node_d
     """
@@ -73,11 +72,12 @@ class Inserter:
         self._weights = weights
         self._size = ledger.demand @ weights
         self.stuck: Stuck | None = None
-        """Of the last pipeline that did not get in; None where it needs more than there is in all."""
+        """Details of the last pipeline that was not inserted; None if it needs more than the whole cluster has."""
 
     def plain(self, number: int, *, close: bool = False) -> dict[int, int]:
-        """Put down what fits, those with the fewest nodes to choose from and the largest first, each on the node it
-        fills best (or, `close`, near those it talks to); returns the threads that found no room, by operator."""
+        """Place the threads that fit, those with the fewest possible nodes and the largest first, each on the node it
+        fills best (or, `close`, near those it exchanges tuples with). Return the threads that did not fit, by
+        operator."""
         ledger = self._ledger
         tenant = ledger.tenants[number]
         left = {}
@@ -89,7 +89,7 @@ class Inserter:
         return left
 
     def spread(self, operator: int, threads: int, *, but: int | None = None, close: bool = False) -> int:
-        """Put up to so many threads of one operator where they fit; returns how many found room."""
+        """Place up to `threads` threads of one operator; return how many fitted."""
         ledger = self._ledger
         done = 0
         while done < threads:
@@ -106,7 +106,7 @@ class Inserter:
         return done
 
     def _order(self, operator: int, nodes: NDArray[np.int64], *, close: bool) -> NDArray[np.int64]:
-        """Nodes by what they would have left, the least first:  sum over dimensions of (weight x left)^2."""
+        """Return nodes by their remaining resources, the least first: sum over dimensions of (weight x left)^2."""
         ledger = self._ledger
         gap = (ledger.free[nodes] - ledger.demand[operator]) * self._weights
         keys = [nodes, (gap**2).sum(axis=1)]
@@ -118,7 +118,7 @@ class Inserter:
         return nodes[np.lexsort(keys)]
 
     def _pull(self, operator: int) -> NDArray[np.float64]:
-        """How much of what the operator exchanges with others of its pipeline would stay on every node and rack."""
+        """Return the part of the operator's exchange with others that would stay on every node and rack."""
         ledger = self._ledger
         tenant = ledger.tenants[ledger.tenant_of[operator]]
         size = len(tenant.request.operators)
@@ -132,7 +132,8 @@ class Inserter:
         return pull
 
     def insert(self, number: int, effort: Effort, *, close: bool = False) -> bool:
-        """Place a pipeline whole, moving others where that is needed; False: it is not placed, nothing has changed."""
+        """Place a whole pipeline, moving others if needed. Return False if it does not fit; then nothing has
+        changed."""
         ledger = self._ledger
         tenant = ledger.tenants[number]
         threads = np.array([operator.threads for operator in tenant.request.operators], dtype=float)
@@ -221,7 +222,7 @@ class Inserter:
         return [(int(nodes[at[k]]), int(others[k]), int(count[k])) for k in order.tolist()]
 
     def _room_for(self, operator: int, count: int, *, but: int) -> bool:
-        """Whether so many threads fit on other nodes, as far as their free resources say."""
+        """Return whether that number of threads fits on other nodes, by their free resources."""
         ledger = self._ledger
         fits = ledger.fits(operator, but=but)
         demand = ledger.demand[operator]

@@ -1,7 +1,7 @@
-"""Who holds what while many pipelines are placed together: every node, its slots, and the threads on each.
+"""The ledger of nodes, slots and threads while many pipelines are placed together.
 
-Threads can be put down and picked up again; what was done since a mark can be undone as a whole. All constraints are
-kept at every moment, so whatever the ledger holds can be committed.
+Threads can be placed and removed again; all changes since a mark can be undone together. All constraints hold at every
+moment, so the ledger can be committed at any time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Row:
-    """One slot of a pipeline: threads by operator, and what it can still take."""
+    """One slot of a pipeline: threads by operator, and its remaining room."""
 
     __slots__ = ("counts", "left")
 
@@ -53,7 +53,7 @@ class LedgerPipeline:
     request: PlacementRequest
     first: int
     offer: NDArray[np.float64]
-    """What one slot of every node may take of it (nodes x what a slot limits)."""
+    """Max amounts that one slot of every node takes (nodes x limits of a slot)."""
     open: NDArray[np.bool_]
     """Nodes it may enter, for those outside the ledger."""
     shared: tuple[tuple[frozenset[int], float, bool, bool], ...]
@@ -67,7 +67,8 @@ class LedgerPipeline:
 
 
 def slot_need(demand: tuple[float, ...], off_heap: float, room: Room) -> list[float]:
-    """What a slot's limits count of one thread: its heap; in a plan, where a slot is a share of the node, all of it."""
+    """Return the amounts of one thread that count against a slot's limits: its heap; in a plan, in which a slot is a
+    share of the node, all of it."""
     if room.slot_memory_shared:
         return list(demand)
     return [max(demand[room.memory_axis] - off_heap, 0.0)] if room.memory_axis is not None else [0.0]
@@ -114,7 +115,7 @@ class _Saved(NamedTuple):
 
 
 class Ledger:
-    """What every node has left and who is on it, for a fixed list of pipelines."""
+    """Free resources and threads of every node, for a fixed list of pipelines."""
 
     def __init__(self, room: Room, requests: Sequence[PlacementRequest]) -> None:
         self.room = room
@@ -139,7 +140,7 @@ class Ledger:
         self._most_node: list[float] = []
         self._most_rack: list[float] = []
         self._heap_at = (room.memory_axis or 0) if room.slot_memory_shared else 0
-        """Which of a slot's limits (`slot_need`) counts what is shared in its heap."""
+        """Index of the limit of a slot (`slot_need`) that counts memory shared in its heap."""
         self._saved: dict[int, _Saved] | None = None
         for request in requests:
             self._add(request)
@@ -177,7 +178,7 @@ class Ledger:
     # Fit checks.
 
     def fits(self, operator: int, *, but: int | None = None) -> NDArray[np.bool_]:
-        """Nodes that can take one more thread, as far as can be told without looking into open slots (`put` does)."""
+        """Return nodes that can take one more thread, without a check of open slots (`put` does that)."""
         number = self.tenant_of[operator]
         tenant = self.tenants[number]
         mask: NDArray[np.bool_] = (self.free >= self.demand[operator] - self.slack).all(axis=1)
@@ -189,7 +190,7 @@ class Ledger:
         return mask
 
     def nodes_allowed(self, operator: int) -> int:
-        """How many nodes its labels and taints leave it."""
+        """Return the number of nodes that its labels and taints allow."""
         return int(np.count_nonzero(self._allowed[operator]))
 
     def may_enter(self, operator: int) -> NDArray[np.bool_]:
@@ -264,7 +265,7 @@ class Ledger:
         return not any(self.counts[node, other] for other in self._apart_nodes[operator])
 
     def _into(self, node: int, row: Row, operator: int, most: int) -> int:
-        """As many of `most` threads as one slot takes."""
+        """Return how many of `most` threads one slot takes."""
         apart = self._apart_slots[operator]
         if apart is None and any(other != operator for other in row.counts):
             return 0
@@ -297,7 +298,8 @@ class Ledger:
         return taken
 
     def _shares(self, node: int, row: Row, operator: int) -> tuple[float, float]:
-        """What a thread would bring into its slot's heap, and into its node's memory, beside its own demand."""
+        """Return the amounts that a thread would add to its slot's heap and to its node's memory, beside its own
+        demand."""
         heap = memory = 0.0
         for members, mb, per_slot, in_heap in self.tenants[self.tenant_of[operator]].shared:
             if operator in members:
@@ -350,7 +352,7 @@ class Ledger:
     # Undoing.
 
     def mark(self) -> None:
-        """From here on changes can be undone; an older mark is forgotten."""
+        """Record a mark to which changes can be undone; it replaces an older one."""
         self._saved = {}
 
     def _save(self, node: int) -> None:
@@ -403,7 +405,7 @@ class Ledger:
                 self.isolated[node] = number
 
     def room_left(self) -> Room:
-        """What is left, for a placer that places the next pipeline alone."""
+        """Return the remaining room, for a placer that places the next pipeline alone."""
         left = copy(self.room)
         left.free = self.free.copy()
         left.slots_taken = self.room.slots - self.free_slots
@@ -411,7 +413,7 @@ class Ledger:
         return left
 
     def placements(self, numbers: Iterable[int], by: str, reason: str = "") -> dict[int, Placement]:
-        """Where everything is: slots of a node are numbered in the order of the pipelines."""
+        """Return the slot of every thread: slots of a node are numbered in the order of the pipelines."""
         taken = self.room.slots_taken.copy()
         bundles: dict[int, list[PlacedBundle]] = {number: [] for number in numbers}
         for number, placed in bundles.items():

@@ -49,7 +49,7 @@ def slot_limit(request: PlacementRequest, room: Room) -> NDArray[np.float64]:
 
 
 class NodeSlots:
-    """What the open slots of one pipeline on one node can still take, and how many more it may open."""
+    """Remaining room of the open slots of one pipeline on one node, and the number of slots it may still open."""
 
     __slots__ = ("_first", "_fit", "_pack", "_smallest", "fresh", "largest", "limit", "open")
 
@@ -131,7 +131,7 @@ class Slots(Protocol):
 
     @property
     def largest(self) -> float:
-        """The most memory (MB) one of them still takes; -inf where there is none."""
+        """The max memory (MB) one of them still takes; -inf if there is none."""
         ...
 
     def put(self, cpu: float, memory: float) -> int:
@@ -140,8 +140,8 @@ class Slots(Protocol):
 
 
 def slots_of(room: Room, node: int, limit: float, slack: float, smallest: float) -> Slots:
-    """In a plan a slot is a core, and threads spread over cores; on a whole cluster it is a process, and the fewer the
-    better. `smallest` is the least memory of any thread to come."""
+    """Return the slots of a node: in a plan a slot is a core, and threads spread over cores; on a whole cluster it is a
+    process, and fewer are better. `smallest` is the least memory of any thread to come."""
     taken, total = int(room.slots_taken[node]), int(room.slots[node])
     if fill_of(room) is Fill.SPREAD:
         return _Cores(taken, total, limit, slack)
@@ -199,7 +199,7 @@ class _Processes:
 
 
 def free_slots(room: Room) -> list[Slot]:
-    """Every slot nobody has, node by node."""
+    """Return every free slot, node by node."""
     return [
         Slot(node.name, number)
         for position, node in enumerate(room.cluster.nodes)

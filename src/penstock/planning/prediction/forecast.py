@@ -1,5 +1,5 @@
 """The one prediction of what a pipeline does at a rate: a `RunForecast`, for one engine, one number of slots and of
-cores, and one size of batches. Everything that plans, sizes, runs, simulates or prints uses it.
+cores, and one size of batches. Whatever plans, sizes, runs, simulates or prints uses it.
 
 Every figure is an `Estimate`: a value and the interval that contains the true one nine times in ten. Its error is
 taken to be normal on a logarithmic scale, with one spread below the value and another above it, because what disturbs a
@@ -10,7 +10,7 @@ causes add in squares:
 
 `formula` is what the formula itself misses on a calm machine (`FORMULA_SPREAD`), `trials` that of repeated trials,
 `others` the part of the machine that other processes used during the trials, `reach` grows with the logarithm of how
-far the slots are from those measured, and `unknown` counts what nobody measured: no rehearsal of the whole pipeline, no
+far the slots are from those measured, and `unknown` counts missing measurements: no rehearsal of the whole pipeline, no
 CPU speed.
 """
 
@@ -31,9 +31,9 @@ INTERVAL_CONFIDENCE = 0.9
 FORMULA_SPREAD = 0.09
 """Standard deviation (logarithmic) of calm measurements around the formula, of rates and latencies."""
 UNREHEARSED_SPREAD = 0.25
-"""Added where the pipeline was never run as a whole: Spark's own work for each row is not known then."""
+"""Added if the pipeline was never run as a whole: Spark's own work for each row is not known then."""
 UNKNOWN_SPEED_SPREAD = 0.08
-"""Added where the CPU speed during the trials is not known."""
+"""Added if the CPU speed during the trials is not known."""
 REACH_SPREAD = 0.06
 """Added for every doubling of the slots beyond those that were rehearsed."""
 MAX_OTHERS = 0.9
@@ -55,7 +55,7 @@ class ErrorSpread:
 
     @property
     def mirrored(self) -> ErrorSpread:
-        """The spread of the inverse: seconds where this one is of rates."""
+        """The spread of the inverse: of seconds if this one is of rates."""
         return ErrorSpread(self.above, self.below)
 
 
@@ -109,12 +109,12 @@ class SlotUse:
 
 @dataclass(frozen=True)
 class RunForecast:
-    """What a pipeline does at `target_rate` tuples/s of every source, on `slots` slots of machines with `cores` cores
-    in all. CPU and memory in all include the engine's own processes."""
+    """Prediction of a pipeline at `target_rate` tuples/s of every source, on `slots` slots of machines with
+    `cores` cores in all. CPU and memory in all include the engine's own processes."""
 
     engine: str
     target_rate: float | None
-    """None: nobody asks for a rate."""
+    """None: no rate is asked for."""
     slots: int
     cores: float
     max_rate: Estimate | None = None
@@ -131,7 +131,7 @@ class RunForecast:
     threads: Mapping[str, int] = field(default_factory=dict)
     """Threads of every operator in each slot; empty: those of the placement."""
     unknown: tuple[str, ...] = ()
-    """What would have to be known to predict anything, and how to find out."""
+    """Missing facts without which nothing can be predicted, and how to find them out."""
     confidence: float = 0.5
     """Probability with which the target must be kept."""
     notes: tuple[str, ...] = field(default=())

@@ -1,4 +1,4 @@
-"""What fused execution will sustain: every slot runs the whole pipeline on its share of each batch.
+"""Prediction of fused execution, in which every slot runs the whole pipeline on its share of each batch.
 
 A slot's part of a batch, n tuples of every source, takes
 
@@ -65,9 +65,9 @@ if TYPE_CHECKING:
 PIECE_SECONDS = 0.025
 """What crews hand over at a time takes about so long (`penstock.runtime.workers`)."""
 MANY_TUPLES = 1_000_000
-"""Of a batch in which rounds that are not full do not matter."""
+"""Tuples of a batch in which rounds that are not full do not matter."""
 DEFAULT_ROWS = 100_000
-"""Of a batch where nothing takes time."""
+"""Tuples of a batch if nothing takes time."""
 MOST_LOOKS = 10_000
 """At how long a batch is that holds what comes while one lasts: each is longer than the one before, or the last."""
 
@@ -86,7 +86,7 @@ def fused_usage(
     rate: float,
     handling_cpu_seconds: float = 0.0,
 ) -> SlotUse:
-    """What each of the slots uses at `rate` tuples/s over all of them.
+    """Return the use of each slot at `rate` tuples/s over all of them.
 
     CPU: `rate / slots * (p + sum gain_i c_i(t_i) / I_i(t_i))` with c the CPU of the operator's own code; what batches
     need whatever is in them is the engine's. Memory: the base of a worker and `sum M_i(t_i)`: threads that are there,
@@ -122,7 +122,7 @@ def fused_threads(gains: Mapping[str, Gain], demands: Demands, rate: float, slot
 _PARTS = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 JAVA_MB = 640.0
-"""Resident memory of Spark's Java process where no model says, in MB; from 540 to 840 was seen."""
+"""Resident memory of Spark's Java process if no model has it, in MB; from 540 to 840 was seen."""
 JAVA_SPREAD = 0.12
 WORKER_MEMORY_SPREAD = 0.08
 CPU_SPREAD = 0.12
@@ -131,7 +131,7 @@ CPU_SPREAD = 0.12
 
 @dataclass(frozen=True, slots=True)
 class BatchAdmission:
-    """How many rows a batch takes in of every source, where the sources decide and not the load generator."""
+    """Rows that a batch takes in of every source, if the sources decide and not the load generator."""
 
     own_source: bool = False
     """The sources are the user's own: batches hold what these admit."""
@@ -177,13 +177,13 @@ class FusedSetup:
     trial_overhead_seconds: float | None = None
     """What the engine needed in the trials of the models, where that is known not to be the same."""
     handling_seconds: float = 0.0
-    """What a worker needs for a tuple of every source; it is in none of the models of `demands`."""
+    """Seconds a worker needs for a tuple of every source; they are in none of the models of `demands`."""
     handling_cpu_seconds: float | None = None
     """The CPU of it; None: all of it."""
     sparks_cpu_seconds: float = 0.0
     """Of Spark's own processes, for every tuple."""
     correction: Correction | None = None
-    """By rehearsals; None: there were none."""
+    """Correction by rehearsals; None: there were none."""
     partitions: int | None = None
     """Into how many tasks Spark divides its own operators; None: one for each slot."""
     crews: Crews | None = None
@@ -273,7 +273,7 @@ class FusedSetup:
         return whole * round_seconds(count) + (round_seconds(rest) if rest else 0.0)
 
     def slot_seconds(self, tuples: int) -> float:
-        """Of the slowest slot's part of a batch of `tuples` over all slots, with the engine's."""
+        """Seconds of the slowest slot's part of a batch of `tuples` over all slots, with the engine's."""
         each = -(-tuples // self.slots)
         own = sum(self._slowest_seconds(name, self._each_own(tuples)) for name in self.sparks_own)
         return self.fixed_seconds + self._code_seconds(each) + own
@@ -316,7 +316,7 @@ class FusedSetup:
         return max(max(times, default=0.0), each * self._cpu_in_code) + sum(pieces)
 
     def _slowest_seconds(self, operator: str, each: int) -> float:
-        """Of the slowest slot."""
+        """Seconds of the slowest slot."""
         spread = self._model(operator).batch_spread(self.threads[operator])
         return self.busy_seconds(operator, each) * (1 + spread * slowest_of(self.slots))
 
@@ -524,9 +524,9 @@ def _has_code(pipeline: Pipeline, name: str) -> bool:
 
 
 ASSUMED_OVERHEAD_SECONDS = 0.15
-"""What the engine needs for a batch where no model says."""
+"""Seconds the engine needs for a batch if no model has them."""
 ASSUMED_BATCH_CPU_SECONDS = 0.1
-"""CPU the engine needs for a batch where no model says."""
+"""CPU seconds the engine needs for a batch if no model has them."""
 BATCH_SECONDS = 2.0
 """Batches of a run hold at most so much work: the engine's own part of one is about a tenth of a second, and only a run
 that falls behind fills them."""
@@ -596,7 +596,7 @@ def _set_right(setup: FusedSetup, pipeline: Pipeline, demands: Demands) -> Fused
 
 
 def _of_models(pipeline: Pipeline, demands: Demands, threads: Mapping[str, int], slots: int, cores: int) -> FusedSetup:
-    """As the models of the operators say, each for itself."""
+    """Return the setup by the models of the operators alone."""
     modelled = [demand for demand in demands.values() if isinstance(demand, Model)]
     entering = len(pipeline.sources)
     crews = crews_of(pipeline, threads, sparks_own(pipeline, demands))
@@ -672,6 +672,6 @@ def batch_cpu_seconds(models: list[Model]) -> float:
 
 
 def batch_overhead_seconds(models: list[Model]) -> float:
-    """What a micro-batch takes whatever it holds, as the models say."""
+    """Return the seconds of a micro-batch whatever it holds, by the models."""
     overheads_ms = [m.measured_on.batch_overhead_ms for m in models if m.measured_on.batch_overhead_ms is not None]
     return sum(overheads_ms) / len(overheads_ms) / 1000 if overheads_ms else ASSUMED_OVERHEAD_SECONDS

@@ -1,4 +1,5 @@
-"""What a placed run does: bundles that hand batches to each other, each a process on a slot, and the cores they share.
+"""Prediction of a placed run: bundles that hand batches to each other, each a process on a slot, and the cores they
+share.
 
 At W tuples/s of the source a bundle b gets `r_b W` rows, and uses
 
@@ -70,7 +71,7 @@ class PlacedCosts:
 
 @dataclass(frozen=True, slots=True)
 class BundleLoad:
-    """What one tuple of the source means for a bundle."""
+    """Work of a bundle for one tuple of the source."""
 
     slot: Slot
     rows: float
@@ -78,9 +79,9 @@ class BundleLoad:
     most_batches: float
     """That it gets in a second, however many rows there are."""
     cpu_seconds: float
-    """Of its operators' own code."""
+    """CPU seconds of its operators' own code."""
     memory_mb: float = 0.0
-    """What the threads of its operators hold."""
+    """Memory that the threads of its operators hold, in MB."""
 
     def cores(self, rate: float, costs: PlacedCosts) -> float:
         batches = min(self.rows * rate, self.most_batches)
@@ -89,7 +90,7 @@ class BundleLoad:
 
 
 def without_engine(model: Model) -> Model:
-    """As its threads do where tuples come one after the other, without the batches of the trials."""
+    """Return the model of threads whose tuples come one after the other, without the batches of the trials."""
     if any(point.busy is None for point in model.points):
         return model
     points = [
@@ -211,7 +212,7 @@ def _highest(cores: Callable[[float], float], limit: float) -> float:
 
 @dataclass(frozen=True)
 class PlacedSetup:
-    """How a pipeline runs placed: `threads` by slot, `segments` in one process each. `cores`: of the machine that all
+    """A placed run of a pipeline: `threads` by slot, `segments` in one process each. `cores`: of the machine that all
     slots share; None: every slot has a core of its own."""
 
     pipeline: Pipeline

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.modelling.model import Rehearsal
 
 LEAST_LEFT = 0.05
-"""Of what the formula says: a rehearsal that took hardly any time was none."""
+"""Smallest share of the formula: a rehearsal that took hardly any time was none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What a sharing policy is asked and what it answers: how much of the cluster each pipeline gets.
 
 A sharer gets `Tenants` (the cluster and all who want of it) and returns `Shares`. It moves nothing: which nodes
-those are, and what has to move for it, is decided by `penstock.planning.sharing.handover`.
+those are, and what has to move for it, is decided by `penstock.planning.sharing.share`.
 """
 
 from __future__ import annotations

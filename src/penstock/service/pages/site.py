@@ -16,22 +16,23 @@ from pydantic import StrictStr
 from penstock.base.errors import nearest
 from penstock.base.files import Spec
 from penstock.control.errors import NotFoundError
-from penstock.service.guard import (
+from penstock.service.http import (
     CODE_SECONDS,
     COOKIE,
     LOGIN,
     LOGIN_CODES,
     Role,
     Visitor,
+    body_of,
+    body_schema,
     peer_of,
     plain_name,
     session_of,
 )
-from penstock.service.http import body_of, body_schema
 from penstock.service.pages.page_list import ASSETS, menu, pages, preloads
 
 if TYPE_CHECKING:
-    from penstock.service.guard import Doors
+    from penstock.service.http import Doors
     from penstock.service.routes.history import Watching
 
 

@@ -10,8 +10,7 @@ from fastapi.responses import JSONResponse
 from penstock.control.core.messages import SetPolicy
 from penstock.service import bodies, documents
 from penstock.service.documents import fairness
-from penstock.service.guard import Role
-from penstock.service.http import body_of, body_schema, in_thread, page_of, paged, since_of
+from penstock.service.http import Role, body_of, body_schema, in_thread, page_of, paged, since_of
 
 if TYPE_CHECKING:
     from penstock.control.controller import Controller

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.control.controller import Controller
     from penstock.control.core.messages import StepOutcome
     from penstock.control.store.store import Store
-    from penstock.service.guard import Role, Sessions, Visitor
+    from penstock.service.http import Role, Sessions, Visitor
 
 
 # The controller for Prometheus: its own registry, and the names and units of the one list of metrics.

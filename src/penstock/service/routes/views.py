@@ -15,8 +15,7 @@ from penstock.control.metrics import Metric
 from penstock.control.what_if import check_work
 from penstock.planning.registry import SHARERS
 from penstock.service import documents
-from penstock.service.guard import Role
-from penstock.service.http import found_pipeline, in_thread, since_of, while_connected
+from penstock.service.http import Role, found_pipeline, in_thread, since_of, while_connected
 from penstock.service.pages import charts as history
 from penstock.service.pages.fleet import Trails, cluster_map, decision_log, fleet, one_pipeline, seats
 from penstock.service.pages.page_list import pages

@@ -46,7 +46,7 @@ class BalancedEft:
     migration: Weight = 0.05
     """Seconds of load, or of finish time, that moving one instance must save."""
     slack: Weight = 0.1
-    """How much higher a bottleneck may be, as a share, for an earlier finish."""
+    """Share by which a bottleneck may be higher for an earlier finish."""
 
     name: ClassVar[str] = "balanced-eft"
     whole_cluster: ClassVar[bool] = True
@@ -69,7 +69,7 @@ F = TypeVar("F", bound="Floor")
 def best_schedule(
     tasks: Tasks, machines: Machines, new_floor: Callable[[], F], current: Held, options: BalancedEft
 ) -> tuple[Schedule | Shortfall, F]:
-    """The best schedule and the floor it was made on; the first shortfall where there is none.
+    """Return the best schedule and the floor it was made on, or the first shortfall if there is none.
 
     With `cost = bottleneck + migration x instances moved`, of all schedules whose cost is at most `1 + slack` times the
     least the one that is done first. Packing tightly is only tried when nothing else fits.
@@ -109,8 +109,8 @@ def _attempts(tasks: Tasks, machines: Machines, current: Held, migration: float)
 
 
 def least_bottleneck(tasks: Tasks, machines: Machines) -> float:
-    """No schedule loads its busiest machine less: not below the mean load, nor below what the largest instance is on
-    the fastest machine. `max((sum of work + what is in the queues) / sum of power, largest work / highest power)`."""
+    """Return a lower bound of the busiest machine's load in any schedule: the mean load, or the largest instance on the
+    fastest machine. `max((sum of work + work in the queues) / sum of power, largest work / highest power)`."""
     total = sum(kind.count * kind.work for kinds in tasks.vertices for kind in kinds)
     largest = max((kind.work for kinds in tasks.vertices for kind in kinds), default=0.0)
     queued = float((machines.idle * machines.power).sum())

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RoundRobin:
-    """In a plan, the published rule: thread n (from 0, operators in topological order, as a plan's request has them)
-    goes to slot n mod |S|, blind to resources. On a whole cluster threads are dealt to nodes instead, passing over
-    those whose hard dimensions or slots have no room."""
+    """The published rule, in a plan: thread n (from 0, operators in topological order, as a plan's request has them)
+    goes to slot n mod |S|, blind to resources. On a whole cluster threads are dealt to nodes instead, skipping those
+    whose hard dimensions or slots have no room."""
 
     name: ClassVar[str] = "round-robin"
     whole_cluster: ClassVar[bool] = True

@@ -64,7 +64,7 @@ def place_on_slots(by: str, request: PlacementRequest, room: Room, talk: Talk) -
 
 
 def _offer(request: PlacementRequest, room: Room, free_slots: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What one free slot of each node may take: an equal share of the node, or of what others left of it."""
+    """Return the max amounts one free slot of each node takes: an equal share of the node, or of its remainder."""
     share = room.capacity / np.maximum(room.slots, 1)[:, None]
     share = np.minimum(share, room.free.clip(min=0.0) / np.maximum(free_slots, 1)[:, None])
     if room.memory_axis is not None:
@@ -73,8 +73,8 @@ def _offer(request: PlacementRequest, room: Room, free_slots: NDArray[np.int64])
 
 
 def _deal_whole(request: PlacementRequest, room: Room, node: NDArray[np.int64], offer: NDArray[np.float64]) -> None:
-    """Of resources beyond cpu and memory a slot gets no equal share, which might be half a GPU: the first slots of a
-    node get what one thread asks for at most, as long as there is some."""
+    """Offer resources beyond cpu and memory whole. A slot gets no equal share of them, which might be half a GPU: the
+    first slots of a node get the max demand of one thread, until none is left."""
     for axis, dimension in enumerate(room.dimensions):
         unit = max((operator.demand[axis] for operator in request.operators), default=0.0)
         if dimension.name in (CPU, MEMORY) or unit <= 0:
@@ -118,7 +118,8 @@ def place_carefully(by: str, request: PlacementRequest, room: Room) -> tuple[Pla
 
 
 def _too_much(by: str, request: PlacementRequest, room: Room) -> Refusal:
-    """More than is left in all: the refusal of the operator that needs the most of what is short."""
+    """Return the refusal for a demand above the total remainder, naming the operator that needs the most of the scarce
+    resource."""
     board = Board(request, room)
     needs = np.array([np.multiply(o.demand, o.threads) for o in request.operators])
     short = int(np.argmax(needs.sum(axis=0) / np.maximum(room.free.clip(min=0.0).sum(axis=0), 1e-300)))
@@ -146,7 +147,7 @@ def _refusal(by: str, request: PlacementRequest, room: Room, stuck: Stuck) -> Re
 NODES_TRIED = 2
 RACKS_TRIED = 3
 LARGE_NODE_WORTH = 0.02
-"""How many streams, per squared size in nodes, make a pipeline want large nodes."""
+"""Streams, per squared size in nodes, above which a pipeline prefers large nodes."""
 SCRAP = 0.2
 """Below this part of the largest node, what a node has left is not worth spreading to."""
 SPARE = 0.03
@@ -187,8 +188,8 @@ def node_choices(request: PlacementRequest, room: Room, talk: Talk) -> Iterator[
 
 
 def _several(sums: NDArray[np.float64], node: NDArray[np.float64], *, modest: bool) -> Iterator[list[int]]:
-    """Several racks, by their number: the fewest that suffice; if modest, up to a fifth more racks of small nodes.
-    `sums` is the part of the pipeline each rack has room for, `node` that of its largest node."""
+    """Yield sets of several racks by their numbers: the smallest set that suffices; if modest, up to a fifth more racks
+    of small nodes. `sums` is the part of the pipeline each rack has room for, `node` that of its largest node."""
     if sums.sum() < 1.0:
         return
     largest = np.argsort(-sums, kind="stable")
@@ -205,8 +206,8 @@ def _several(sums: NDArray[np.float64], node: NDArray[np.float64], *, modest: bo
 def small_and_large(
     largest: NDArray[np.int64], sums: NDArray[np.float64], node: NDArray[np.float64], allowed: int
 ) -> list[int]:
-    """As many racks of small nodes as can be among `allowed` racks that suffice; the others are the largest. Empty
-    where none of them may be small."""
+    """Return the largest number of racks of small nodes among `allowed` racks that suffice; the others are the largest.
+    Empty if none of them may be small."""
     small_first: list[int] = np.argsort(node, kind="stable")[:allowed].tolist()
     large_first: list[int] = largest[:allowed].tolist()
 
@@ -252,8 +253,8 @@ class Compact:
     repairs: ClassVar[bool] = True
 
     by_weight: Share = 0.3
-    """How much of a stream's weight goes with what passes through it (bytes/s, tuples/s, pairs of threads); the rest is
-    the same for all. Of 0.1 to 0.9 the default lowers the cost weighted by thread pairs about as far as more does, and
+    """Part of a stream's weight that depends on its volume (bytes/s, tuples/s, pairs of threads); the rest is the same
+    for all. Of 0.1 to 0.9 the default lowers the cost weighted by thread pairs about as far as higher values do, and
     the mean over streams hardly rises."""
 
     def weighing(self, part: float) -> Compact:
@@ -268,7 +269,8 @@ class Compact:
         return Placement(request.pipeline, self.name, bundles)
 
     def _within_constraints(self, request: PlacementRequest, room: Room) -> tuple[PlacedBundle, ...] | Refusal:
-        """As if there were no constraints, where that keeps them: limits are often wide. Preferences would be lost."""
+        """Place without regard to constraints, if the result keeps them: limits are often wide. Preferences would be
+        lost."""
         if not room.slot_memory_shared and Constraint.PREFERRED_LABELS not in dict(asked(request)):
             answer = self._free(request, room)
             if not isinstance(answer, Refusal) and kept(request, Placement(request.pipeline, self.name, answer), room):

@@ -130,7 +130,7 @@ TARGETS = 3
 
 
 class Search:
-    """Bins, what they hold, and the groups they belong to at each level (the first level: the bin itself)."""
+    """Bins, their contents, and the groups they belong to at each level (the first level: the bin itself)."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Search:
             self.pull += (group @ talk.pull)[level]
 
     def overlap(self) -> float:
-        """What the contents save, over all levels: each bin's pull already sums them up."""
+        """Return the saving of the contents over all levels: each bin's pull already sums them up."""
         return 0.5 * float((self.held * self.pull).sum())
 
     def run(self, tries: int) -> None:
@@ -175,7 +175,7 @@ class Search:
                 better |= self._improve(bin_, operator)
 
     def _improve(self, s: int, a: int) -> bool:
-        """Move the threads of a on s, all or one, to where they talk more, alone or against others there."""
+        """Move the threads of a on s, all or one, to a bin with more exchange, alone or in a swap."""
         count = self.held.item(s, a)
         loop = self._loops.item(a)
         pull = self.pull[:, a]
@@ -268,8 +268,8 @@ class _Exchange:
         self._loops = apart * search._loops[others] if search._looped else None
 
     def try_out(self, x: float, alone: list[float]) -> bool:
-        """Move x threads of a to one of the targets, alone (which gains `alone`) or against all threads of one operator
-        there, or one of them where one of a goes; False where nothing gains enough."""
+        """Move x threads of a to one of the targets, alone (which gains `alone`) or in a swap with all threads of one
+        operator there, or with one if one of a moves. Return False if no move gains enough."""
         search, s, a = self._search, self._s, self._a
         gain, target, other, back = WORTHWHILE, -1, -1, 0.0
         for position, t in enumerate(self._targets):
@@ -306,7 +306,8 @@ SCALES = (1.0, 0.8, 0.5)
 """Bin sizes, as parts of the real one, for which blocks are formed: smaller blocks leave fewer gaps, larger
 ones keep more streams inside. None is best everywhere."""
 TRIES, THOROUGH_TRIES = 2, 6
-"""Bundles looked at per stream: a try costs the same in every pipeline, and what it can bring goes with its streams."""
+"""Bundles tried per stream: a try costs the same in every pipeline, and its possible gain is proportional to its
+streams."""
 SEARCHED = 0.3
 """Streams per bin from which local search runs: below, the share of an operator in one bin is small, and so
 is what could be gained."""
@@ -325,10 +326,9 @@ def arrange(
     *,
     spare: int,
 ) -> tuple[NDArray[np.float64], list[int]]:
-    """Threads of each operator in each bin (bins x operators), and how many found no bin.
+    """Return the threads of each operator in each bin (bins x operators), and the number without a bin.
 
-    `groups` says, per level above the bin, which group each bin belongs to; `spare` is how many unused bins
-    the search may open.
+    `groups`: the group of each bin, per level above the bin; `spare`: the number of unused bins the search may open.
     """
     if not len(room):
         return np.zeros((0, talk.size)), list(counts)
@@ -388,7 +388,7 @@ class NodeLayout:
         axis = room.memory_axis
         off_heap = np.array([operator.constraints.off_heap_mb for operator in request.operators])
         self.memory = (talk.demand[:, axis] - off_heap).clip(min=0.0) if axis is not None else np.zeros(talk.size)
-        """What one thread takes of its slot's heap."""
+        """Heap of its slot that one thread takes."""
         self.limit = slot_limit(request, room)
         self.slots: dict[int, list[NDArray[np.float64]]] = {}
         self._known: dict[tuple[object, ...], tuple[NDArray[np.float64], list[int]]] = {}
@@ -397,7 +397,7 @@ class NodeLayout:
         return np.column_stack([self.talk.demand, self.memory])
 
     def node_room(self, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What nodes offer: their free resources and the memory of all their slots together."""
+        """Return the offer of nodes: their free resources and the memory of all their slots together."""
         slots = self.room.slots[nodes] - self.room.slots_taken[nodes]
         limit = self.limit[nodes]
         total = np.where(np.isinf(limit), 1e18, limit) * slots
@@ -482,7 +482,7 @@ class NodeLayout:
 
 
 def largest_first(talk: Talk, free: NDArray[np.float64], counts: Sequence[int]) -> list[int]:
-    """Operators with threads to place, by falling demand of one thread for what is scarcest."""
+    """Return operators with threads to place, by falling demand of one thread for the scarcest dimension."""
     scarcity = talk.total / np.maximum(free.clip(min=0.0).sum(axis=0), 1e-300)
     size = talk.demand[:, int(np.argmax(scarcity))] if len(scarcity) else np.zeros(talk.size)
     return sorted((o for o in range(talk.size) if counts[o]), key=lambda o: (-size[o], o))

@@ -1,4 +1,4 @@
-"""E-Stream's placement: every operator to where it is finished first (E-Stream, sections 4.4 and 4.5)."""
+"""E-Stream's placement: every operator to the machine on which it finishes first (E-Stream, sections 4.4 and 4.5)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Eft:
     """The published rule.
 
     Operators whose communication-to-computation ratio is above `delta` are fused, with all on paths between them.
-    Vertices go by falling upward rank, each to the machine with the earliest finish time, appended to its queue.
-    Rule 1: instances of one vertex go to different machines, or the pipeline is refused. Rule 2: of equal finish times
-    the machine with the most power left. Rule 3: before that, the one where it runs already.
-    O(operators x machines) in vectorised passes, and O(threads).
+    Vertices go by falling upward rank, each to the machine with the earliest finish time, appended to its queue. Rule
+    1: instances of one vertex go to different machines, or the pipeline is refused. Rule 2: of equal finish times the
+    machine with the most power left. Rule 3: before that, the machine on which it runs already. O(operators x machines)
+    in vectorised passes, and O(threads).
 
     A pipeline that runs keeps its threads, and new ones are placed beside them by the same rule. All is placed anew if
     that is done earlier by more than `slack`: rule 3 with a limit.

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from penstock.planning.placement.placers.eft_work import Work
 
 NO_DELTA = float("inf")
-"""New instances are not fused: what they talk to is placed already, and transfers pull them there."""
+"""New instances are not fused: their neighbours are placed already, and transfers pull them there."""
 
 
 def place_beside(by: str, request: PlacementRequest, beside: Beside, room: Room) -> Placement | Refusal:
-    """Return where the threads of `request` go beside those that stay."""
+    """Return slots for the threads of `request` beside those that stay."""
     work = work_of(by, request, room, NO_DELTA, capped=False)
     if isinstance(work, Refusal):
         return work

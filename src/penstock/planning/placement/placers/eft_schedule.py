@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Machines:
-    """What computes. Moving data inside one `node` takes no time."""
+    """The machines of a schedule. Moving data inside one `node` takes no time."""
 
     node: NDArray[np.int64]
     power: NDArray[np.float64]
@@ -40,7 +40,7 @@ class Machines:
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """`count` equal instances of a vertex, each with so much work."""
+    """`count` equal instances of a vertex, each with `work`."""
 
     count: int
     work: float
@@ -57,7 +57,7 @@ class Transfer(NamedTuple):
 
 @dataclass(frozen=True)
 class Tasks:
-    """What is to be scheduled: the instances of every vertex, and what moves between vertices."""
+    """The tasks of a schedule: the instances of every vertex, and the data that moves between vertices."""
 
     vertices: tuple[tuple[Instances, ...], ...]
     transfers: tuple[Transfer, ...]
@@ -69,7 +69,7 @@ class Floor(Protocol):
     left: NDArray[np.float64]
 
     def fits(self, vertex: int, kind: int) -> NDArray[np.bool_]:
-        """For every machine, whether it can take one instance of this kind."""
+        """Return for every machine whether it can take one instance of this kind."""
 
     def take(self, vertex: int, kind: int, machine: int) -> None: ...
 
@@ -87,13 +87,13 @@ class Assigned(NamedTuple):
 @dataclass(frozen=True)
 class Schedule:
     assigned: tuple[Assigned, ...]
-    """In the order they were decided."""
+    """Assignments in the order in which they were decided."""
     makespan: float
     bottleneck: float
-    """The highest load of a machine: what was in its queue, and the seconds of all it was given."""
+    """The highest load of a machine: seconds of work in its queue and of all it was assigned."""
 
     def moved(self, current: Mapping[tuple[int, int], NDArray[np.float64]]) -> tuple[Assigned, ...]:
-        """What runs already and gets a machine that does not hold it now."""
+        """Return the instances that run already and get a machine that does not hold them now."""
         return tuple(
             each
             for each in self.assigned
@@ -114,22 +114,22 @@ class Shortfall:
 
 @dataclass(frozen=True)
 class Rules:
-    """How machines are chosen, beyond the earliest finish."""
+    """Rules for the choice of machines, beyond the earliest finish."""
 
     apart: bool = True
     """Rule 1: instances of a vertex go to different machines. Otherwise they do while there are machines enough."""
     current: Mapping[tuple[int, int], NDArray[np.float64]] = field(default_factory=dict)
     """Rule 3, by vertex and kind, for what runs already: how much of an instance each machine holds now, 0 to 1."""
     migration: float = 0.0
-    """Seconds by which an instance must be done earlier elsewhere to leave its machine; 0: ties stay; infinite: what
-    can stay does, and what comes new keeps off machines that others hold."""
+    """Seconds by which an instance must finish earlier elsewhere to leave its machine. 0: ties stay. Infinite:
+    instances stay if they can, and new ones avoid machines that others hold."""
     load_limit: float = np.inf
     """Machines are not loaded above this while others have room."""
     fixed: Mapping[tuple[int, int], int] = field(default_factory=dict)
     """Machines of instances that stay, by vertex and kind; such a kind has one instance."""
     tightest: bool = False
-    """Take the machine with the least power left that has room, whatever the times: what is packed tightly leaves
-    room for what comes."""
+    """Take the machine with the least power left that has room, whatever the times: tight packing leaves room for later
+    instances."""
 
     def held_by_any(self, machines: int) -> NDArray[np.float64]:
         """1 for every machine that holds something now."""
@@ -157,8 +157,8 @@ def order_of(tasks: Tasks, machines: Machines) -> tuple[list[int], list[Edge]]:
 def schedule(tasks: Tasks, machines: Machines, floor: Floor, timeline: Timeline, rules: Rules) -> Schedule | Shortfall:
     """`EST(v, n) = max(idle time of n, max over predecessors of (EFT + transfer)); EFT = EST + work / power`.
 
-    Every instance goes to the machine with the least EFT. Equal: where it runs now, then the most power left (rule 2),
-    then the machine declared first.
+    Every instance goes to the machine with the least EFT. Ties: the machine on which it runs now, then the one with the
+    most power left (rule 2), then the machine declared first.
     """
     order, edges = order_of(tasks, machines)
     known = {(edge.sender, edge.receiver) for edge in edges}
@@ -260,14 +260,15 @@ def _best(
 
 
 def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks, times and what is left are sums of many floats: those that differ by rounding alone become equal."""
+    """Return values with rounding noise removed: ranks, times and remainders are sums of many floats, and those that
+    differ by rounding alone become equal."""
     return tie_keys(values, float(np.abs(values).max(initial=0.0)))
 
 
 def _ready(
     inputs: Iterable[Transfer], done: Mapping[int, Sequence[Assigned]], machines: Machines
 ) -> NDArray[np.float64]:
-    """For every machine, when all input is there: `max over predecessors of (EFT + transfer)`.
+    """Return for every machine the time at which all input is there: `max over predecessors of (EFT + transfer)`.
 
     Of the instances of a predecessor with one bandwidth only the last to finish decides, except on its own node, where
     its data need not travel: there the last one on any other node decides.
@@ -314,10 +315,10 @@ GAPS = 4
 
 
 class Timeline(Protocol):
-    """What machines are booked for. Times are seconds."""
+    """The bookings of machines. Times are seconds."""
 
     def start(self, ready: NDArray[np.float64], duration: NDArray[np.float64]) -> NDArray[np.float64]:
-        """For every machine, the earliest time from `ready` on at which it is free for `duration`."""
+        """Return for every machine the earliest time from `ready` on at which it is free for `duration`."""
 
     def book(self, machine: int, start: float, finish: float) -> None: ...
 

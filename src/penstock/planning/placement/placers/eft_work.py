@@ -1,4 +1,4 @@
-"""What a request means to an earliest-finish-time placer: vertices with their instances, and machines with their room.
+"""A request as an earliest-finish-time placer sees it: vertices with their instances, and machines with their room.
 
 Costs are those of one second of the stream: an operator's work is the CPU seconds its threads need for it, a transfer
 takes the bytes of that second at the bandwidth of the slower end.
@@ -56,7 +56,7 @@ class InstanceKind:
     count: int
     threads: tuple[tuple[int, int], ...]
     demand: tuple[float, ...]
-    """In the room's dimensions."""
+    """Amounts in the dimensions of the room."""
     work: float
 
 
@@ -84,7 +84,7 @@ class Work:
         )
 
     def kind_of(self, vertex: int) -> str:
-        """What a refusal calls the vertex."""
+        """Return the name of the vertex in a refusal."""
         return "operator" if len(self.groups[vertex]) == 1 else FUSED
 
     def name(self, vertex: int) -> str:
@@ -178,8 +178,9 @@ class _Units:
         )
 
     def instances(self, group: Group) -> list[InstanceKind] | Refusal:
-        """In a plan the fewest of which one fits any machine that can take a thread at all; on a whole cluster as many
-        as the operator with the most threads has. Threads are dealt evenly. What fits nowhere the schedule refuses."""
+        """Return the instances of a group: in a plan the smallest number of which one fits any machine that can take a
+        thread at all; on a whole cluster the threads of the operator with the most. Threads are dealt evenly. The
+        schedule refuses instances that fit nowhere."""
         threads = [self._operators[operator].threads for operator in group]
         fewest = max(threads)
         wide_enough = self._fits(smallest := self._largest(group, fewest))
@@ -201,7 +202,7 @@ class _Units:
         return kinds
 
     def _largest(self, group: Group, instances: int) -> tuple[float, ...]:
-        """What the largest of so many instances needs."""
+        """Return the demand of the largest of `instances` instances."""
         return self._sum([(o, math.ceil(self._operators[o].threads / instances)) for o in group])
 
     def fits_somewhere(self, members: Group) -> bool:
@@ -209,7 +210,7 @@ class _Units:
         return bool(self._fits(self._sum([(operator, 1) for operator in members])).any())
 
     def _fits(self, demand: tuple[float, ...]) -> NDArray[np.bool_]:
-        """For every node, whether a machine of it could take this, were it empty."""
+        """Return for every node whether an empty machine of it could take this."""
         fits: NDArray[np.bool_] = np.all(np.array(demand) <= self._empty * (1 + TOLERANCE), axis=1)
         return fits
 
@@ -231,9 +232,9 @@ class _Units:
 
 
 def machine_offer(request: PlacementRequest, room: Room) -> NDArray[np.float64]:
-    """What one empty machine of every node offers in every dimension.
+    """Return the offer of one empty machine of every node in every dimension.
 
-    A slot of a plan has one core at most, its share of the memory, and of the rest what the node has. On a whole
+    A slot of a plan has one core at most, its share of the memory, and the node's amount of the rest. On a whole
     cluster it is the node, with no more memory than one slot may take.
     """
     offer = room.capacity.copy()
@@ -386,7 +387,8 @@ def new_floor(work: Work) -> SlotFloor | NodeFloor:
 
 
 def held_now(work: Work) -> dict[tuple[int, int], NDArray[np.float64]]:
-    """Of the vertices that run already, how much of an instance of every kind each machine holds, 0 to 1."""
+    """Return, for the vertices that run already, the part of an instance of every kind that each machine holds, 0 to
+    1."""
     current = work.request.current
     if not current:
         return {}

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EvenSplit:
-    """As many bundles of an operator as the allocation has, with threads that differ by at most one, where shuffle
-    routing then supports more; otherwise the allocation's bundles.
+    """Keep the number of bundles of an operator, with threads that differ by at most one, if shuffle routing then
+    supports a higher rate; otherwise keep the allocation's bundles.
 
-    Every bundle needs what it uses when its threads get an equal share of the rate; they are placed best fit, the
-    largest first, never two of one operator with a model on a slot, where they would be one larger bundle.
-    O(bundles x slots).
+    The demand of a bundle is its use if its threads get an equal share of the rate; they are placed best fit, the
+    largest first, never two of one operator with a model on a slot, where they would be one larger bundle. O(bundles x
+    slots).
     """
 
     name: ClassVar[str] = "even-split"
@@ -62,13 +62,13 @@ Piece = tuple[str, int, float, float, str]
 
 
 def shuffled(model: Model, split: list[int]) -> float:
-    """What an operator does whose threads are split so: `min_k I(t_k) t / t_k`."""
+    """Return the rate of an operator whose threads are split in this way: `min_k I(t_k) t / t_k`."""
     total = sum(split)
     return min(model.rate(threads) * total / threads for threads in split)
 
 
 def even(threads: int, bundles: int) -> list[int]:
-    """`threads` in so many parts that differ by at most one, the larger first."""
+    """Return `threads` in `bundles` parts that differ by at most one, the larger first."""
     return [threads // bundles + (part < threads % bundles) for part in range(bundles)]
 
 

@@ -1,4 +1,4 @@
-"""Exact: the fewest slots any placement of these bundles can have, for small cases."""
+"""Exact: the min number of slots of any placement of these bundles, for small cases."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Item(NamedTuple):
 class Exact:
     """Branch and bound over the bundles that may share slots; exclusive bundles get one each.
 
-    Bundles are taken largest first; of slots with the same room left only the first is tried, equal bundles keep
-    their order, and a branch ends when what is left cannot fit into the room that is left. Exponential in the number of
+    Bundles are taken largest first; of slots with the same room left only the first is tried, equal bundles keep their
+    order, and a branch ends when the remaining bundles cannot fit into the remaining room. Exponential in the number of
     bundles that share, so it refuses beyond `bundles` of them, or after `steps` branches.
     """
 

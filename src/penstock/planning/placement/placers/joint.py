@@ -1,4 +1,4 @@
-"""Joint: realises what the joint allocator decided; first-fit decreasing where nothing was decided."""
+"""Joint: carries out the decision of the joint allocator; first-fit decreasing if nothing was decided."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _largest_first(request: PlacementRequest) -> Iterator[tuple[str, int, Thread
 
 
 def _fitting(left: NDArray[np.float64], bundle: ThreadBundle, count: int) -> NDArray[np.int64]:
-    """How many of `count` equal bundles each slot takes, first slots first."""
+    """Return how many of `count` equal bundles each slot takes, first slots first."""
     if bundle.exclusive:
         fits = (left >= 1 - TOLERANCE).all(axis=1).astype(np.int64)
     else:

@@ -1,8 +1,8 @@
-"""The Metis scheduler, P-Deployer's baseline: the graph of communicating threads is cut into as many parts as nodes.
+"""The Metis scheduler, P-Deployer's baseline: the graph of communicating threads is cut into one part for each node.
 
 A thread weighs its share of the pipeline's CPU plus its share of the traffic, an edge what two threads exchange; METIS
-balances the parts (by the CPU of the nodes) and keeps what is cut small. It knows no limits: CPU may come out above
-what a node has. Memory is kept here: where a part does not go into its node's slots, the answer is a refusal.
+balances the parts (by the CPU of the nodes) and keeps the cut small. It knows no limits: CPU may exceed that of a node.
+Memory is checked here: if a part does not fit into its node's slots, the answer is a refusal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GROUPS_PER_NODE = 4
 MOST_EDGES = 2_000_000
 
 _PARTS = 1_000_000
-"""METIS counts in whole numbers: weights are so many parts of their sum."""
+"""METIS counts in whole numbers: weights are millionths of their sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _memory(demand: tuple[float, ...], room: Room) -> float:
 
 
 class ThreadGraph:
-    """Groups of threads, and what they exchange. `most_groups` limits those of one operator."""
+    """Groups of threads, and their exchange. `most_groups` limits the groups of one operator."""
 
     def __init__(self, request: PlacementRequest, room: Room, most_groups: int) -> None:
         threads = np.array([operator.threads for operator in request.operators], dtype=np.int64)
@@ -117,7 +117,7 @@ class ThreadGraph:
         within = np.arange(len(self.operator)) - self._first[self.operator]
         self.size = threads[self.operator] // self._groups[self.operator]
         self.size += within < threads[self.operator] % self._groups[self.operator]
-        """How many threads each group has."""
+        """Number of threads in each group."""
         # If there are no rates, or all are 0, every stream counts the same.
         rates = request.rates if any(request.rates) else (1.0,) * len(request.streams)
         self._streams = [(*ends, rate) for ends, rate in zip(request.streams, rates, strict=True) if ends[0] != ends[1]]
@@ -150,8 +150,8 @@ class ThreadGraph:
         return np.array(partition.vertex_part, dtype=np.int64)
 
     def _adjacency(self) -> tuple[list[int], list[int], NDArray[np.float64]]:
-        """Where the neighbours of every group start, the neighbours, and what each exchanges with it; parallel streams
-        add up."""
+        """Return the index at which the neighbours of every group start, the neighbours, and the volume exchanged with
+        each; parallel streams add up."""
         senders: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
         receivers: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
         amounts: list[NDArray[np.float64]] = [np.zeros(0)]

@@ -1,8 +1,8 @@
 """P-Deployer's mapping (Algorithm 1): bin packing in which threads that talk take less room together.
 
 One node is open at a time. It takes the fitting thread with the largest priority (`OpenNode`) until none fits, then the
-next node is opened, in declared order. Where an operator has no task profile, moving its tuples costs nothing: its
-threads save nothing beside others, and what is left is packing by CPU and memory.
+next node is opened, in declared order. If an operator has no task profile, moving its tuples costs nothing: its threads
+save nothing beside others, and only CPU and memory are packed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class OpenNode:
-    """Everything is normalised by the node's capacity. `s = C_max - C` plus what the threads already here save (Eq. 5),
-    `p = a_r s - a_c (C - r_cpu)^2 - a_m (M - r_memory)^2` (Eq. 6), r being what is left before placing and a_c, a_m
+    """Everything is normalised by the node's capacity. `s = C_max - C` plus the saving by threads already here (Eq. 5),
+    `p = a_r s - a_c (C - r_cpu)^2 - a_m (M - r_memory)^2` (Eq. 6), r being the remainder before placing and a_c, a_m
     the mean demand of a thread of the pipeline. A thread fits if the node's exact total after placing, savings
     included, does.
 
-    A thread put on the node changes r, which is one number, and the savings of its neighbours. So of
-    `p = (a_r s - a_c C^2 - a_m M^2) + 2 a_c r_cpu C + 2 a_m r_memory M - what is the same for all` the bracket is kept,
-    and brought up to date for the neighbours alone.
+    A thread put on the node changes r, which is one number, and the savings of its neighbours. So of `p = (a_r s - a_c
+    C^2 - a_m M^2) + 2 a_c r_cpu C + 2 a_m r_memory M - terms that are the same for all` the bracket is kept, and
+    brought up to date for the neighbours alone.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class OpenNode:
         self._neighbours = tasks.neighbours_on(self.cpu_capacity)
         self._most = self._demand[:, cpu] if cpu is not None else nothing
         self._cpu = self._most.copy()
-        """C of one more thread, beside what is here."""
+        """C of one more thread, beside the present ones."""
         self._total = self._most.copy()
-        """By how much the node's total grows with one more thread: C_max - s."""
+        """Growth of the node's total with one more thread: C_max - s."""
         self._memory = self._demand[:, memory] if memory is not None else nothing
         self._cpu_left = float(self._left[cpu]) if cpu is not None else 0.0
         self._memory_left = float(self._left[memory]) if memory is not None else 0.0
@@ -97,8 +97,8 @@ class OpenNode:
         return fits
 
     def best(self, largest: float) -> int | None:
-        """The operator whose thread comes next: the first of those with the largest priority; None where none of what
-        is left fits. `largest` is the most memory one slot of the node still takes, as a share of the node's."""
+        """Return the operator of the next thread: the first of those with the largest priority; None if no remaining
+        thread fits. `largest` is the max memory one slot of the node still takes, as a share of the node's."""
         most_memory = min(self._memory_left, largest) + TOLERANCE
         if most_memory < self._largest_memory:
             self._never |= self._memory > most_memory
@@ -136,11 +136,11 @@ class OpenNode:
         return float(self._most[operator] - self._total[operator])
 
     def cpu_of(self, operator: int) -> float:
-        """CPU of one more thread beside what is here, as a share of the node's."""
+        """Return the CPU of one more thread beside the present ones, as a share of the node's."""
         return float(self._cpu[operator])
 
     def free(self) -> NDArray[np.float64]:
-        """What is left, in units of the resources."""
+        """Return the remainder, in units of the resources."""
         left = self._left.copy()
         for axis, amount in (
             (self._tasks.cpu_axis, self._cpu_left),
@@ -168,9 +168,9 @@ Neighbours: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.float64], NDArray[n
 
 
 class PackingTasks:
-    """Demands of one thread of every operator, in units of the resource, and how many threads are left to place.
+    """Demands of one thread of every operator, in units of the resource, and the number of threads left to place.
 
-    A thread's CPU is that of Eq. 3: `local + c_t * moved`, where moved is what it exchanges with threads on other
+    A thread's CPU is that of Eq. 3: `local + c_t * moved`, with `moved` the tuples/s it exchanges with threads on other
     nodes. `demand` holds it with nothing co-located. Every thread of operator j on a node saves a thread of operator k
     there `S / (P_j P_k) * c_t,k` points, and both together `S / (P_j P_k) * (c_t,j + c_t,k)`, S being the tuples/s
     between j and k in both directions.
@@ -213,7 +213,7 @@ class PackingTasks:
         return moved
 
     def _exchanged(self, request: PlacementRequest) -> list[dict[int, float]]:
-        """Of every operator, those it talks to and the tuples/s between one thread of each.
+        """Return, for every operator, its neighbours and the tuples/s between one thread of each.
 
         A stream from an operator to itself, or without a rate, or that costs nothing to move, saves nothing.
         """
@@ -226,8 +226,8 @@ class PackingTasks:
         return table
 
     def neighbours_on(self, cpu_capacity: float) -> list[Neighbours | None]:
-        """Of every operator: those it talks to, what a thread of it saves one of theirs, and what the two save in all,
-        as shares of a node's CPU; None where it saves nobody anything."""
+        """Return, for every operator: its neighbours, the saving of a thread of it for one of theirs, and the saving of
+        the two together, as shares of a node's CPU; None if it saves nothing."""
         rows = self._neighbours.get(cpu_capacity)
         if rows is None:
             rows = self._neighbours[cpu_capacity] = []
@@ -241,7 +241,7 @@ class PackingTasks:
 
 
 BEYOND = 1e100
-"""No node has so much of anything; squares of more are no numbers."""
+"""Above any amount that a node has; squares of larger numbers overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,8 @@ def pack(
 
 
 def _refusal(request: PlacementRequest, room: Room, tasks: PackingTasks, packed: Packed, budget: int | None) -> Refusal:
-    """Of the first operator with a thread that fits no empty node, else of the first with a thread left."""
+    """Return the refusal for the first operator with a thread that fits no empty node, else for the first with a thread
+    left."""
     used = len(set(packed.nodes))
     fresh = int(np.count_nonzero(room.slots > room.slots_taken)) - used
     if used == budget and fresh:
@@ -342,10 +343,10 @@ def _refusal(request: PlacementRequest, room: Room, tasks: PackingTasks, packed:
 
 
 def _slots_missing(request: PlacementRequest, room: Room, tasks: PackingTasks, packed: Packed) -> int:
-    """How many slots the threads that are left fill at least, each with all it talks to on its node.
+    """Return the min slots that the remaining threads fill, each with all its neighbours on its node.
 
-    Growth adds machines behind those that are there, and the largest are packed again as they were; only what smaller
-    ones have left, which may be replaced, is taken off.
+    Growth adds machines after the present ones, and the largest are packed again as they were; only the remainder of
+    smaller ones, which may be replaced, is subtracted.
     """
     if tasks.cpu_axis is None:
         return 1
@@ -356,7 +357,7 @@ def _slots_missing(request: PlacementRequest, room: Room, tasks: PackingTasks, p
 
 
 def _fits_an_empty_node(tasks: PackingTasks, request: PlacementRequest, room: Room) -> NDArray[np.bool_]:
-    """Of every operator, whether a thread alone fits some node of the room with nothing on it."""
+    """Return, for every operator, whether a thread alone fits some empty node of the room."""
     fits = np.zeros(len(tasks.left), dtype=bool)
     kinds = np.column_stack([room.capacity, slot_limit(request, room), room.slots > 0])
     for *capacity, limit, has_slots in np.unique(kinds, axis=0).tolist():

@@ -237,8 +237,8 @@ def _demands(request: PlacementRequest) -> dict[tuple[float, ...], None]:
 
 
 def reference_node(room: Room) -> int | None:
-    """The node with the most left (sum over dimensions of free / the cluster's total capacity) in the rack
-    with the most left; ties go to what was declared first. None where there is no node."""
+    """Return the node with the most free (sum over dimensions of free / the cluster's total capacity) in the rack with
+    the most free; ties take the one declared first. None if there is no node."""
     if not len(room.free):
         return None
     total = room.capacity.sum(axis=0)
@@ -249,7 +249,7 @@ def reference_node(room: Room) -> int | None:
 
 
 def network_distance(room: Room, reference: int | None) -> NDArray[np.float64]:
-    """How far each node is from the reference node: 0 itself, 0.5 in its rack, 1 in another rack."""
+    """Return the distance of each node from the reference node: 0 itself, 0.5 in its rack, 1 in another rack."""
     if reference is None:
         return np.zeros(0)
     distance = np.where(room.rack == room.rack[reference], 0.5, 1.0)

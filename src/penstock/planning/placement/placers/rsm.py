@@ -87,7 +87,7 @@ def _sweeps(request: PlacementRequest) -> Iterator[int]:
 
 
 class _Nodes:
-    """What every node has left, and how far that is from what a thread of every operator needs."""
+    """Free resources of every node, and their distance from the demand of a thread of every operator."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.planning.placement.contract import OperatorRequest
 
 MOST_COMPARISONS = 1_000_000_000
-"""Of a bundle with a slot; these take about ten seconds."""
+"""Max comparisons of a bundle with a slot; these take about ten seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def _one_by_one(operator: OperatorRequest) -> Iterator[ThreadBundle]:
 
 
 class _Slots:
-    """What is left of every slot, and where the next empty one is."""
+    """Remaining room of every slot, and the position of the next empty one."""
 
     def __init__(self, room: Room) -> None:
         count = len(room.cluster.slots)
