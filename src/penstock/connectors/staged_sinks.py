@@ -131,7 +131,8 @@ class TopicPublisher:
         self._waiting: list[tuple[int, tuple[Output, ...]]] = []
 
     def add(self, outputs: Iterable[Output]) -> None:
-        """Of one epoch, by its own number: a commit that only takes a run over names what the one before it did."""
+        """Add the outputs of one epoch under its own number: a commit that only takes a run over names those of the one
+        before."""
         mine = tuple(output for output in outputs if output.sink.startswith(PREFIX))
         if mine:
             self._waiting.append((int(mine[0].final), mine))
@@ -234,12 +235,12 @@ class SinkFiles:
 
     @property
     def is_sent_on(self) -> bool:
-        """Files only stage the rows: somebody sends them on when their epoch is committed."""
+        """Whether files only stage the rows, which are sent on when their epoch is committed."""
         return self.topic is not None or bool(self.frame_of)
 
     @property
     def place_committed(self) -> str:
-        """What a commit calls it."""
+        """The name of the place in a commit."""
         if self.frame_of:
             return FRAME_PREFIX + self.frame_of
         return self.place if self.topic is None else self.topic.place
@@ -283,7 +284,7 @@ class StagedSinks:
         self._epoch = 0
 
     def begin(self, epoch: int) -> None:
-        """What is taken from now on belongs to `epoch`."""
+        """Count rows taken from now on to `epoch`."""
         self._epoch = epoch
 
     def take(self, sink: str, batch: Batch) -> None:
@@ -297,7 +298,7 @@ class StagedSinks:
             self._written += self._write(sink, rows.batches, self._epoch)
 
     def cut(self, epoch: int) -> tuple[dict[str, _Rows], list[Output]]:
-        """The epoch is over: what is left of it, and what is written already."""
+        """End the epoch: return its remaining rows, and the outputs that are written already."""
         rows, self._rows = self._rows, {}
         written, self._written = self._written, []
         self._epoch = epoch + 1
@@ -327,8 +328,9 @@ def publish(outputs: Iterable[Output]) -> None:
 
 
 def sweep(place: str, run: str, conductor: int, keep: Collection[str]) -> None:
-    """Forget what was staged under conductors before this one and never committed. `keep`: what the last commit names,
-    which may still wait to be sent. What one of them stages from now on is the next one's to forget."""
+    """Delete files that were staged under earlier conductors and never committed. `keep`: files that the last commit
+    names, which may still have to be sent. Files that an earlier conductor stages from now on are left to the next
+    one."""
     store = storage(place)
     for path in store.list(STAGED):
         number = Path(path).name.removeprefix(f"{run}-").partition("-")[0]
@@ -337,7 +339,7 @@ def sweep(place: str, run: str, conductor: int, keep: Collection[str]) -> None:
 
 
 def _tables(batches: list[Batch]) -> Iterable[pa.Table]:
-    """One for every schema there is, with the ids beside the rows where they are known."""
+    """Yield one table for every schema, with the ids beside the rows if they are known."""
     by_schema: dict[Any, list[pa.RecordBatch]] = {}
     for batch in batches:
         rows = batch.rows

@@ -1,6 +1,6 @@
-"""Where checkpoints and sinks put their files: a local folder, or any file system pyarrow knows (S3, HDFS, ...).
+"""Storage of checkpoints and sinks: a local folder, or any file system pyarrow knows (S3, HDFS, ...).
 
-What is written is there whole or not at all, and on the disk before anybody is told.
+A file is there whole or not at all, and on the disk when `write` returns.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def subscribed(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def topics_there(address: LogAddress, who: str) -> tuple[str, ...]:
-    """The topics that a source names. No broker, no such topic: said before anything runs."""
+    """Return the topics that a source names. A missing broker or topic is an error before anything runs."""
     topics = subscribed(address.options)
     if not topics:
         raise BadInputError(f"{who}: expected the option subscribe: TOPIC[,TOPIC...]")

@@ -1,7 +1,7 @@
-"""The messages of some partitions, batch by batch, from where a commit left off: what a source bundle reads.
+"""The messages that a source bundle reads: some partitions, batch by batch, from the offsets of a commit.
 
-The partitions of every topic are dealt round robin to those who share a source; whoever gets a partition goes on from
-its offset, whoever read it before. A partition that is new goes to somebody by the same rule, and moves no other.
+The partitions of every topic are dealt round robin to the bundles that share a source; each continues from the offset
+of a partition, whichever bundle read it before. A new partition is dealt by the same rule, and moves no other.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from penstock.connectors.topic_address import LogAddress
 
 LOOK_SECONDS, IDLE_LOOK_SECONDS = 0.05, 0.5
-"""Between two looks at what there is: where messages come, and where none came for long."""
+"""Seconds between two looks at a log while messages arrive, and after a long silence."""
 PATIENCE_SECONDS = 300.0
-"""A log may be away for so long before whoever reads it gives up."""
+"""Seconds a log may be away before its reader gives up."""
 MOST_BYTES = 32 * 2**20
-"""Of messages that are read at once, but for a single one that is larger."""
+"""Max bytes of messages that are read at once, except for a single larger one."""
 MOST_REACH = 1 << 20
 """See `next_reach`."""
 
@@ -42,21 +42,21 @@ MESSAGE_SCHEMA = pa.schema(
         ("timestamp", pa.timestamp("us", tz="UTC")),
     ]
 )
-"""What a source that is a topic sends."""
+"""Schema of the rows of a source that is a topic."""
 
 _LOG = logging.getLogger(__name__)
 
 
 def look_interval(quiet_seconds: float) -> float:
-    """A tenth of how long nothing came, within bounds: whoever asks a broker all the time for nothing costs it
-    something, and a message waits no longer for being looked for than a tenth of the silence before it."""
+    """Return a tenth of the seconds without messages, within bounds: asking a broker all the time has a cost, and a
+    message waits at most a tenth of the silence before it."""
     return min(max(quiet_seconds / 10, LOOK_SECONDS), IDLE_LOOK_SECONDS)
 
 
 def next_reach(reach: int, rows: int, most: int) -> int:
-    """How many offsets to look through for every message that is asked for, after `rows` of `most` came out of `reach`
-    times `most`: offsets have holes (aborted transactions, compaction). Twice as many where not half of them came, half
-    as many where all did."""
+    """Return the offsets to look through for every wanted message, after `rows` of `most` came out of `reach` times
+    `most`: offsets have holes (aborted transactions, compaction). Doubles if fewer than half of them came, halves if
+    all did."""
     if 2 * rows < most:
         return min(MOST_REACH, 2 * reach)
     return reach if rows < most else max(1, reach // 2)
@@ -64,31 +64,32 @@ def next_reach(reach: int, rows: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TopicShare:
-    """What one of `sharers` reads of some topics."""
+    """The part of some topics that one of `sharers` reads."""
 
     source: str
     address: LogAddress
     topics: tuple[str, ...]
     starting: str = "earliest"
     goes_on: bool = False
-    """Where messages are gone: leave them out, and say how many."""
+    """If messages are gone: skip them, and report their number."""
     sharer: int = 0
     sharers: int = 1
 
     def key(self, topic: str, partition: int) -> str:
-        """What an offset goes by in a commit; no source's name has a slash."""
+        """Return the key of an offset in a commit; no source's name has a slash."""
         return f"{self.source}/{topic}/{partition}"
 
     def reads(self, topic: str, partition: int) -> bool:
-        """Partition p of topic i is read by sharer (i + p) mod sharers: how many partitions there are has no say in it.
-        Whoever got a partition in the midst of a generation would know only where that generation began."""
+        """Return whether partition p of topic i is read by this sharer: (i + p) mod sharers. The number of partitions
+        does not matter: a bundle that got a partition in the middle of a generation would know only the offset at the
+        start of that generation."""
         return (self.topics.index(topic) + partition) % self.sharers == self.sharer
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Of one partition; `end` is where it goes on behind them, and `gone` were lost before them. `went_back`: the
-    partition ended before what was read of it, and these are the first it has."""
+    """Messages of one partition. `end`: the next offset; `gone`: messages lost before these. `went_back`: the partition
+    ended before the offset that was read, and these are its first."""
 
     key: str
     end: int
@@ -103,8 +104,8 @@ class Messages:
 
 
 class TopicFeed:
-    """`offsets` are those of the commit, by `TopicShare.key`. Where it has none of this source, every partition that is
-    there begins where the source says; one that came later begins with its first message."""
+    """A source's share of topics. `offsets` are those of the commit, by `TopicShare.key`. If it has none of this
+    source, every present partition begins as the source's options set; a later one begins with its first message."""
 
     def __init__(self, share: TopicShare, offsets: Mapping[str, int]) -> None:
         self._share = share
@@ -122,12 +123,12 @@ class TopicFeed:
 
     @property
     def begun(self) -> bool:
-        """Whether it is known where every partition begins: the log was looked at, or a commit says it."""
+        """Whether the first offset of every partition is known: from the log, or from a commit."""
         return self._begun
 
     @property
     def offsets(self) -> dict[str, int]:
-        """Where every partition of this share goes on; nothing is said of those that others read."""
+        """Next offset of every partition of this share; those of other shares are left out."""
         return {self._share.key(*where): self._at(where, span) for where, span in self._spans.items()}
 
     @property
@@ -165,8 +166,8 @@ class TopicFeed:
             )
 
     def take_notes(self) -> list[str]:
-        """What a report must say of partitions that went back or vanished, since it was last asked for. What retention
-        took is no note: it is counted (`Messages.gone`)."""
+        """Return notes for the report on partitions that went back or vanished since the last call. Messages removed by
+        retention are counted (`Messages.gone`), and are no note."""
         # a look at the log may add one meanwhile
         return [self._notes.pop(0) for _ in range(len(self._notes))]
 
@@ -193,7 +194,7 @@ class TopicFeed:
         return None if messages is None else replace(messages, gone=gone, went_back=went_back)
 
     def _read(self, topic: str, partition: int, first: int, most: int) -> Messages | None:
-        """None: the log is not what it was when it was looked at."""
+        """Return messages; None if the log has changed since it was looked at."""
         span, key = self._spans[topic, partition], self._share.key(topic, partition)
         reach = self._reach.get(key, 1)
         end = min(span.end, first + most * reach)
@@ -212,7 +213,7 @@ class TopicFeed:
         return Messages(key, end, rows)
 
     def _go_on(self, error: GoneError, missed: str) -> None:
-        """Where that was chosen; else it raises."""
+        """Continue after lost messages if that was chosen; else raise."""
         if not self._share.goes_on:
             raise error
         _LOG.warning("topic '%s', partition %d: %s", error.topic, error.partition, missed)
@@ -274,7 +275,8 @@ class TopicFeed:
 
 
 def first_messages(batches: Iterable[pa.RecordBatch], most: int, size: int) -> tuple[list[pa.RecordBatch], bool]:
-    """As many as `most`, and no more than hold `size` bytes, but at least one; and whether it stopped for that."""
+    """Return at most `most` messages of at most `size` bytes together, but at least one; and whether the size was
+    reached."""
     taken: list[pa.RecordBatch] = []
     for batch in batches:
         sizes = pc.add(_lengths(batch["key"]), _lengths(batch["value"]))

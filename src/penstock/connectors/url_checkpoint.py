@@ -1,13 +1,13 @@
-"""A checkpoint on any file system pyarrow knows (S3, HDFS, ...): they need not be able to create a file only if it is
-not there, but what was written is seen by whoever lists the folder afterwards.
+"""A checkpoint on any file system pyarrow knows (S3, HDFS, ...). It need not be able to create a file only if it is
+missing, but a listing must show every file written before it.
 
-    commits/EPOCH-NUMBER-WRITER.json    each under a name of its own: nobody overwrites another's
-    claims/NUMBER-WRITER.json           whoever conducts the run from now on; the greatest claim counts
+    commits/EPOCH-NUMBER-WRITER.json    each under a name of its own: none is overwritten
+    claims/NUMBER-WRITER.json           the conductor from now on; the greatest claim counts
 
-Whoever commits writes the commit, then looks for greater claims. Whoever takes over writes the claim, then looks for
-commits. Both write before they look, so at least one sees the other: either the new conductor goes on behind that
-commit, or the old one finds that it has been replaced and shows nothing of it. A commit that came too late stays
-behind: those of greater claims count before it.
+A conductor writes a commit, then looks for greater claims. A process that takes over writes its claim, then looks for
+commits. Both write before they look, so at least one sees the other: either the new conductor continues after that
+commit, or the old one finds that it has been replaced and publishes nothing. A commit that came too late has no effect:
+those of greater claims come first.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class UrlCheckpoint:
         return taken
 
     def _claimed(self, number: int) -> _Claim:
-        """A claim whose number nobody else has who could still act by it."""
+        """Return a claim whose number no other process has that could still act by it."""
         writer = uuid.uuid4().hex
         number = max([number, *(claim.number + 1 for claim in self._claims())])
         while True:

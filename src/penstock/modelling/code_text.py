@@ -1,10 +1,10 @@
-"""What code given in Python is and refers to, as text that is the same in every process.
+"""Code given in Python, and all it refers to, as text that is the same in every process.
 
-Things are numbered in the order they are met and each is said once, so that rings of them come to an end; text never
-holds addresses, nor the order of a set. What is looked into: functions with their closures, defaults and what they
-use; methods with what they are bound to; wrapped functions; containers and arrays; functions, classes and instances of
-the user's own modules: those of no library, and of the package the code is in, wherever that is installed. Of things of
-libraries only their type counts: what they keep may differ between processes.
+Objects are numbered in the order they are met and each is written once, so that cycles end; text never holds addresses,
+nor the order of a set. Included are: functions with their closures, defaults and the names they use; methods with their
+objects; wrapped functions; containers and arrays; functions, classes and instances of the user's own modules: those of
+no library, and of the package the code is in, wherever that is installed. Only the type of objects of libraries counts:
+their contents may differ between processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MOST_THINGS = 20_000
 """That are looked into; of those met later only the type counts."""
 MOST_ITEMS = 10_000
-"""Of a container; of a longer one the first so many and its length count."""
+"""Max items of a container; of a longer one this number of its first items and its length count."""
 
 _PLAIN = (int, float, complex, str, bytes, NoneType)
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
@@ -40,14 +40,15 @@ LIBRARIES = ("site-packages", "dist-packages")
 
 
 class _Look(NamedTuple):
-    """What is said of a thing, and what it refers to."""
+    """Description of an object, and the objects it refers to."""
 
     words: Iterable[str]
     refers_to: Iterable[object]
 
 
 def text_of_code(code: Logic, *, as_before: bool = False) -> Iterator[str]:
-    """Of its functions and all they refer to. `as_before`: as for models of before, without other modules."""
+    """Yield the text of its functions and all they refer to. `as_before`: as for models of earlier versions, without
+    other modules."""
     function = code.function.func if isinstance(code.function, functools.partial) else code.function
     home = _module_of(function).partition(".")[0]
     numbers: dict[int, int] = {}
@@ -141,8 +142,8 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _used_by(function: FunctionType, home: str | None) -> Iterator[object]:
-    """Defaults, closure, and what it names of its module: data, and code and classes of the user's own modules, or,
-    where `home` is not given, of its own."""
+    """Yield defaults, closure, and the objects it names in its module: data, and code and classes of the user's own
+    modules, or, without `home`, of its own."""
     yield from function.__defaults__ or ()
     yield function.__kwdefaults__
     for cell in function.__closure__ or ():
@@ -161,7 +162,7 @@ def _used_by(function: FunctionType, home: str | None) -> Iterator[object]:
 
 
 def _of_module(module: ModuleType, names: list[str], home: str) -> Iterator[object]:
-    """What is used of a module of the user's: what it has by a name that stands in the code."""
+    """Yield the objects used of a module of the user's: those with a name that occurs in the code."""
     waiting, seen = [module], set[int]()
     while waiting:
         inner = waiting.pop()
@@ -184,7 +185,7 @@ def _kept_in(cell: CellType) -> object:
 
 
 def _members(kind: type) -> Iterator[object]:
-    """Of a class: its bases, its methods, and what it keeps for all instances."""
+    """Yield the bases of a class, its methods, and its class attributes."""
     yield from kind.__bases__
     for name, member in sorted(vars(kind).items()):
         is_ours = not name.startswith(("__", "_abc_"))
@@ -193,7 +194,7 @@ def _members(kind: type) -> Iterator[object]:
 
 
 def _attributes(thing: object) -> Iterator[object]:
-    """What an instance keeps, by name."""
+    """Yield the attributes of an instance, by name."""
     kept = dict(getattr(thing, "__dict__", {}))
     for kind in type(thing).__mro__:
         slots = vars(kind).get("__slots__", ())
@@ -204,7 +205,8 @@ def _attributes(thing: object) -> Iterator[object]:
 
 
 def _items(container: object) -> Iterator[object]:
-    """Of a list and the like in their order; of sets, and by the keys of dicts, in one that every process has."""
+    """Yield the items of a list and the like in their order; of sets, and of dicts by their keys, in an order that is
+    the same in every process."""
     if isinstance(container, dict):
         for key in islice(sorted(container, key=_place), MOST_ITEMS):
             yield from (key, container[key])
@@ -220,7 +222,7 @@ def _place(value: object) -> tuple[str, str]:
 
 
 def _content(value: object) -> str | None:
-    """Of an array its bytes, shortened; None: it is none, or one of objects, whose bytes are addresses."""
+    """Return the bytes of an array, shortened; None if it is none, or one of objects, whose bytes are addresses."""
     try:
         with memoryview(value) as content:  # type: ignore[arg-type] # whether it can be is the question
             if "O" in content.format:
@@ -239,26 +241,26 @@ def _content(value: object) -> str | None:
 
 
 MOST_MODULES = 200
-"""That are read for one piece of code; of those met later only what is imported counts."""
+"""Max modules read for one piece of code; of further ones only the import counts."""
 MOST_BYTES = 4_000_000
-"""Of a module; a larger one is not looked into."""
+"""Max bytes of a module; a larger one is not read."""
 
 UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
-"""What reading a file as Python may raise; the last two where expressions are nested deeper than Python follows."""
+"""Exceptions of reading a file as Python; the last two if expressions are nested deeper than Python follows."""
 
 _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _OTHER_SCOPE = (*_DEFINITION, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class _Imported(NamedTuple):
-    """What an import gives a name to: a module, or an attribute of it."""
+    """An imported name: a module, or an attribute of it."""
 
     module: str
     attribute: str | None
 
 
 class _Module(NamedTuple):
-    """What a file says of its names."""
+    """The names that a file defines."""
 
     made_by: dict[str, list[ast.stmt]]
     """The statements that make or change each."""
@@ -269,7 +271,7 @@ class _Module(NamedTuple):
 
 
 def text_of_source(address: str, folders: Sequence[str]) -> str | None:
-    """None where it cannot be seen. `folders`: where modules may lie."""
+    """Return the text of the code at an address; None if it cannot be read. `folders`: places of modules."""
     module, _, attribute = address.partition(":")
     reading = _Reading(module, folders)
     try:
@@ -285,7 +287,7 @@ def file_of(module: str, folders: Sequence[str]) -> Path | None:
 
 
 class _Reading:
-    """One piece of code under way: what was reached so far, by module and name."""
+    """One piece of code under way: the modules and names reached so far."""
 
     def __init__(self, home: str, folders: Sequence[str]) -> None:
         self._home = home
@@ -346,7 +348,7 @@ class _Reading:
         return spec is not None and spec.submodule_search_locations is not None
 
     def _spec(self, module: str) -> ModuleSpec | None:
-        """Where a module of the user's is, found without importing it or the packages it is in."""
+        """Return the place of a module of the user's, without importing it or its packages."""
         if module not in self._specs:
             package, _, name = module.rpartition(".")
             parent = self._spec(package) if package else None
@@ -363,7 +365,7 @@ class _Reading:
 
 
 def _parsed(file: Path, module: str, *, is_package: bool) -> _Module:
-    """What cannot be read says nothing."""
+    """Return the names of a module; none if its file cannot be read."""
     try:
         status = file.stat()
         if status.st_size <= MOST_BYTES:
@@ -410,7 +412,8 @@ def _imported_from(node: ast.ImportFrom, module: str, *, is_package: bool) -> st
 
 
 def _adds_to_a_pipeline(decorator: ast.expr) -> bool:
-    """`@orders.operator(reads="events", threads=8)`: what it says of the operator is no code."""
+    """Return whether a decorator is like `@orders.operator(reads="events", threads=8)`: its options for the operator
+    are not code."""
     return (
         isinstance(decorator, ast.Call)
         and isinstance(decorator.func, ast.Attribute)
@@ -425,7 +428,7 @@ def _is_only_a_script(statement: ast.stmt) -> bool:
 
 
 def _in_its_scope(statement: ast.AST) -> Iterator[ast.AST]:
-    """A statement and all in it, without what is inside functions and classes."""
+    """Yield a statement and all in it, without the contents of functions and classes."""
     waiting = [statement]
     while waiting:
         node = waiting.pop()

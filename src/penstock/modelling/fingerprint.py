@@ -1,8 +1,8 @@
-"""A fingerprint of the code of an operator: the same for the same code, another where it was changed.
+"""A fingerprint of the code of an operator: the same for the same code, different if the code was changed.
 
-Code of a module, which a file can name (`run: module:attribute`), is read, not imported (`source_text`): who plans what
-somebody sent must not run it. It has the same fingerprint where the pipeline was built in Python. Other code given in
-Python is what Python made of it, and what it keeps (`reach`).
+Code of a module, which a file can name (`run: module:attribute`), is read, not imported (`source_text`): planning a
+pipeline from elsewhere must not run it. It has the same fingerprint if the pipeline was built in Python. Other code
+given in Python counts as compiled, with the objects it refers to (`reach`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LENGTH = 16
 
 
 class _Named(NamedTuple):
-    """Code as a file says it."""
+    """Code as a file names it."""
 
     address: str
     per: Per | None
@@ -41,9 +41,9 @@ class _Named(NamedTuple):
 def fingerprint(
     operator: Operator, code: Logic | None = None, beside: Path | None = None, measured: MeasuredOn | None = None
 ) -> str | None:
-    """Of the code an operator names or has, else of `code`; None where it cannot be seen. `beside`: where its modules
-    may lie, after everywhere Python looks. The fingerprint of what was `measured` stays where it is one of this code
-    too, made in another way: of what `per` was not said beside, or as earlier versions made them."""
+    """Return the fingerprint of the code an operator names or has, else of `code`; None if it cannot be read. `beside`:
+    a place of its modules, after all places Python looks in. A fingerprint of what was `measured` is kept if it also
+    belongs to this code, made in another way: without `per` beside it, or by an earlier version."""
     folders = [*sys.path, *([] if beside is None else [str(beside)])]
     logic = _given(operator) or code
     prints = _prints(operator, logic, folders, None if measured is None else measured.per)
@@ -79,7 +79,7 @@ def _prints(operator: Operator, logic: Logic | None, folders: list[str], measure
 
 
 def _print_of_chain(operator: Operator, folders: list[str]) -> Iterator[str]:
-    """Of all its parts; those without code of their own are reference tasks."""
+    """Yield the fingerprints of all parts of a chain; those without code of their own are reference tasks."""
     parts = [
         next(_prints(part, _given(part), folders, None), None)
         if part.run is not None or part.logic is not None
@@ -102,7 +102,8 @@ def _named(operator: Operator, logic: Logic | None) -> _Named | None:
 
 
 def _prints_of_before(operator: Operator, logic: Logic | None, folders: list[str]) -> Iterator[str]:
-    """As earlier versions made them, which did not look into other modules: models they measured keep them."""
+    """Yield fingerprints as earlier versions made them, which did not read other modules: models they measured keep
+    them."""
     named = _named(operator, logic)
     if named is not None and (text := _source_of_before(named.address, folders)) is not None:
         yield _digest(named.per, named.schema, None, [text])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _THE_SAME = ("cpu", "cores", "slot_memory_mb", "spark", "batch_seconds", "per")
-"""Of what models were measured on: said of the fused one where all say the same."""
+"""Conditions of measurement that a fused model has if all its models agree."""
 _AMOUNTS = (
     "batch_overhead_ms",
     "batch_cpu_ms",
@@ -60,7 +60,7 @@ def fused_model(name: str, parts: Sequence[tuple[Model, float]]) -> Model:
 class _Fusion:
     models: list[Model]
     inner: list[Model]
-    """Without what a worker does with every tuple."""
+    """Models without the worker's handling of every tuple."""
     shares: list[float]
     on: MeasuredOn
 
@@ -88,7 +88,8 @@ class _Fusion:
         )
 
     def _cpu(self, threads: int, rate: float, operator_cpu: float | None, engine_cpu: float | None) -> float:
-        """Of the slot, which has one core. Where models do not tell its parts, tuples need what they needed."""
+        """Return the CPU of the slot, which has one core. If models do not divide it, tuples need what they needed in
+        the trials."""
         if operator_cpu is not None and engine_cpu is not None:
             return min(1.0, operator_cpu + engine_cpu)
         cpus = [model.cpu(threads) for model in self.models]
@@ -96,7 +97,7 @@ class _Fusion:
         return min(max(1.0, *cpus), rate * sum(s * cpu for s, cpu in zip(self.shares, each, strict=True)))
 
     def _at_work(self, model: Model, threads: int) -> float:
-        """The part of the time, as its trials had it where the model does not say."""
+        """Return the part of the time at work, as in its trials if the model does not have it."""
         on = model.measured_on
         work, overhead = on.batch_seconds or ASSUMED_BATCH_SECONDS, (on.batch_overhead_ms or 0.0) / 1000
         return model.busy(threads) or work / (work + overhead)
@@ -117,7 +118,8 @@ class _Fusion:
         return batches + rate * each
 
     def _engine_cpu(self, first: Point, rate: float) -> float | None:
-        """What comes in is carried once, so it is that of the first: for batches, and for their tuples."""
+        """Return the engine's CPU. Input is carried once, so it is that of the first model: for batches, and for their
+        tuples."""
         if first.engine_cpu is None:
             return None
         batches = min(first.engine_cpu, (self.on.batch_cpu_ms or 0.0) / 1000 / self._period)
@@ -138,7 +140,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _measured_on(models: Sequence[Model]) -> MeasuredOn:
-    """Not what belongs to one of them alone: its code, what it gets, rehearsals of a pipeline that had it."""
+    """Return the common conditions of measurement, without those of one model alone: its code, the kind of its calls,
+    rehearsals of its pipeline."""
     all_on = [model.measured_on for model in models]
     fields: dict[str, Any] = {
         name: values.pop() for name in _THE_SAME if len(values := {getattr(on, name) for on in all_on}) == 1

@@ -209,14 +209,13 @@ class ModelLibrary:
         return self.models[name]
 
     def name_for(self, pipeline: str, operator: str, model: str | None) -> str:
-        """The name under which what is known of an operator stands: the model it names, else that of this operator of
-        this pipeline, else that of any operator called so (a reference task, or a file that does not tell them apart).
-        """
+        """Return the name of an operator's entry: the model it names, else that of this operator of this pipeline, else
+        that of any operator of this name (a reference task, or a file without names of pipelines)."""
         own = qualified(pipeline, operator)
         return model or (own if own in self.models else operator)
 
     def of_pipeline(self, pipeline: Pipeline) -> ModelLibrary:
-        """Only what is known of the operators of one pipeline."""
+        """Return only the entries for the operators of one pipeline."""
         names = {
             self.name_for(pipeline.name, operator.name, operator.model) for operator in pipeline.operators.values()
         }
@@ -259,10 +258,10 @@ _END_DEMANDS = {Kind.SOURCE: SOURCE_DEMAND, Kind.SINK: SINK_DEMAND}
 def demands_of(
     pipeline: Pipeline, library: ModelLibrary, slot_memory_mb: float = DEFAULT_SLOT_MEMORY_MB
 ) -> Mapping[str, Model | FixedDemand | None]:
-    """Return what is known of every operator: its model, a fixed demand (ends without one), or None (demand declared).
+    """Return the demand of every operator: its model, a fixed demand (ends without one), or None (demand declared).
 
-    An operator that names no model uses its own (`ModelLibrary.name_for`). Where there is only a profile of that name,
-    it is the model of a slot with `slot_memory_mb` that the profile describes.
+    An operator that names no model uses its own (`ModelLibrary.name_for`). If there is only a profile of that name, it
+    is the model of a slot with `slot_memory_mb` that the profile describes.
     """
     return {
         name: _demand_of(pipeline, operator, library, slot_memory_mb) for name, operator in pipeline.operators.items()
@@ -334,7 +333,7 @@ def says_where(measured: MeasuredOn) -> bool:
 
 
 def described(measured: MeasuredOn) -> str:
-    """In words: CPU, cores, Spark, as far as known."""
+    """Return a description: CPU, cores, Spark, as far as known."""
     parts = [
         measured.cpu,
         None if measured.cores is None else f"{measured.cores} cores",
@@ -375,7 +374,7 @@ def _models(names: list[str]) -> str:
 
 
 QUIET = 0.1
-"""Others may use so much of a machine before what is measured on it comes with a warning."""
+"""Part of a machine that other processes may use before measurements on it come with a warning."""
 
 
 def disturbed(models: Iterable[Model]) -> list[str]:
@@ -391,7 +390,7 @@ def disturbed(models: Iterable[Model]) -> list[str]:
 
 
 def unfinished(models: Iterable[Model]) -> list[str]:
-    """A warning for every model of which nobody knows what more threads would do."""
+    """Return a warning for every model that does not show the effect of more threads."""
     return [
         f"model '{model.name}': its rate still rose at {model.points[-1].threads} threads when its profile ended, so "
         "fewer slots may do; penstock profile goes on with a larger --budget or --most-threads"
@@ -401,10 +400,10 @@ def unfinished(models: Iterable[Model]) -> list[str]:
 
 
 OTHER = 1.5
-"""Times what is declared, or the declared times what was seen: more is something else."""
+"""Max factor between a declared and a measured value, in both directions: beyond it they differ."""
 LEAST_SAMPLES = 30
 DEVIATIONS = 2.0
-"""Of what that many samples show by chance."""
+"""Standard deviations that samples may differ by chance."""
 
 
 def other_selectivity(pipeline: Pipeline, models: Mapping[str, object]) -> list[str]:
@@ -449,9 +448,9 @@ def doubts_about(
     beside: Path | None = None,
     code: Mapping[str, Logic] = NO_CODE,
 ) -> list[str]:
-    """Warnings, none where all is well: machines that differ (from each other, or from the machine `here` where it is
-    this one that counts), profiles that ended too soon or that others disturbed, code that was changed since, streams
-    that carry more or less than is declared. `beside` and `code` as `changed_code` takes them."""
+    """Return warnings about models; none if all is well: different machines (among models, or from the machine `here`
+    if that is the one that counts), profiles that ended too soon or were disturbed, code changed since, streams that
+    carry more or less than declared. `beside` and `code` as for `changed_code`."""
     models = list({demand.name: demand for demand in demands.values() if isinstance(demand, Model)}.values())
     return [
         *misfits(models, here),
@@ -463,7 +462,7 @@ def doubts_about(
 
 
 def unmeasured(pipeline: Pipeline, demands: Mapping[str, Model | FixedDemand | None]) -> list[str]:
-    """Warnings of operators that no model is known of: what is declared of them, or assumed, says nothing of a rate."""
+    """Return warnings about operators without a model: declared or assumed demands give no rate."""
     declared = [name for name, demand in demands.items() if demand is None]
     guessed = [
         name
@@ -487,9 +486,9 @@ def changed_code(
     beside: Path | None = None,
     code: Mapping[str, Logic] = NO_CODE,
 ) -> list[str]:
-    """A warning for every operator whose code is not what its model was measured with, as far as can be seen without
-    importing it. `beside`: where modules may lie, after everywhere Python looks. `code`: what was imported to be
-    run."""
+    """Return a warning for every operator whose code differs from the code its model was measured with, as far as that
+    can be seen without importing it. `beside`: a place of modules, after all places Python looks in. `code`: code that
+    was imported to be run."""
     complaints = []
     for name, operator in pipeline.operators.items():
         model = demands[name]

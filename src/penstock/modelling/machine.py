@@ -16,7 +16,7 @@ def this_machine() -> MeasuredOn:
 
 
 def _cpu() -> str:
-    """The processor's own name where the system tells it (Linux), else the kind of processor."""
+    """Return the processor's own name if the system gives it (Linux), else the kind of processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:

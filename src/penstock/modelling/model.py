@@ -1,5 +1,5 @@
-"""A model: the rate, CPU and memory of one slot of an operator, by its number of threads; and what it would have been
-on slower cores, on one core, or without the handling of rows."""
+"""A model: the rate, CPU and memory of one slot of an operator, by its number of threads; and its conversion to slower
+cores, to one core, or to calls without the handling of rows."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Point(Spec):
     """One measured thread count: its peak stable rate, and CPU and memory at that rate (1.0 = the whole slot).
 
-    CPU is that of the slot's whole process tree; memory is what the operator adds above the base, the memory of a
-    worker without it. The spreads are half the range seen over repeated trials, where there were any.
+    CPU is that of the slot's whole process tree; memory is the operator's addition to the base, the memory of a worker
+    without it. The spreads are half the range over repeated trials, if there were any.
     """
 
     threads: Count
@@ -42,14 +42,14 @@ class Point(Spec):
     others_cpu: Amount | None = None
     """The part of the machine that other processes, and its host, used meanwhile: much of it, and rates are too low."""
     pace: Positive | None = None
-    """How fast the cores were meanwhile: pieces of a fixed work that one did in a second it was wanted."""
+    """CPU speed meanwhile: pieces of a fixed work that a core did in a second in which it was wanted."""
     busy: Annotated[float, Field(gt=0, le=1)] | None = None
     """The part of the time in which the code was at work at that rate; the rest was the engine's, or there was nothing
     to do. So a slot with always something to do, and no engine, would do `rate / busy`."""
     batch_spread: Amount | None = None
-    """How much the time for a batch varied from one to the next: the standard deviation as a part of the mean."""
+    """Variation of the time for a batch: the standard deviation as a part of the mean."""
     provenance: dict[str, str] = Field(default_factory=dict)
-    """How each figure is known, by the name of the figure."""
+    """Origin of each figure, by the name of the figure."""
 
 
 class RehearsedBatches(Spec):
@@ -68,13 +68,13 @@ class Rehearsal(Spec):
     pipeline: str
     slots: Count
     threads: dict[Name, Count]
-    """Of each operator in one slot."""
+    """Threads of each operator in one slot."""
     small: RehearsedBatches
     large: RehearsedBatches
     pace: Positive | None = None
-    """Of the cores meanwhile."""
+    """CPU speed meanwhile."""
     shape: str | None = None
-    """Of the pipeline as it was (`penstock.modelling.fingerprint`)."""
+    """Shape of the pipeline at that time (`penstock.modelling.fingerprint`)."""
 
     @model_validator(mode="after")
     def _sizes_differ(self) -> Self:
@@ -84,7 +84,7 @@ class Rehearsal(Spec):
 
 
 class MeasuredOn(Spec):
-    """What a model was measured on, so that a plan can say when it does not fit."""
+    """Conditions of a measurement, so that a plan can warn when they differ."""
 
     what: str = ""
     cpu: str | None = None
@@ -93,9 +93,9 @@ class MeasuredOn(Spec):
     spark: str | None = None
     date: str | None = None
     batch_seconds: Positive | None = None
-    """How much work a batch of the trials held."""
+    """Seconds of work in a batch of the trials."""
     batch_overhead_ms: Amount | None = None
-    """What the engine needed for a batch, whatever was in it."""
+    """Milliseconds the engine needed for a batch, whatever its size."""
     batch_cpu_ms: Amount | None = None
     """The CPU the engine needed for a batch, whatever was in it."""
     worker_batch_cpu_ms: Amount | None = None
@@ -111,24 +111,24 @@ class MeasuredOn(Spec):
     selectivity: Amount | None = None
     """Tuples it sent for each that it got, of those sampled before it was measured."""
     samples: Count | None = None
-    """So many came to it then."""
+    """Number of samples that reached it then."""
     per: Per | None = None
-    """What one call of the code gets."""
+    """The argument of one call of the code."""
     handling_us: Amount | None = None
     """Microseconds a worker needed for a tuple with an operator that gets it the same way and does nothing: they are in
     the rate of every point, and operators that run fused need them once."""
     column_handling_us: Amount | None = None
     """The part of it that code over columns would need too: the rest is for making dicts of rows, and rows of dicts."""
     column_handling_cpu_us: Amount | None = None
-    """The CPU of that part, where it is known: the rest of it is spent waiting for Spark."""
+    """CPU of that part, if it is known: the rest of it is spent waiting for Spark."""
     own_batch_ms: Amount | None = None
-    """Of an operator that is Spark's own: what a batch takes longer for it, whatever is in it (shuffles, state)."""
+    """For an operator that is Spark's own: milliseconds it adds to a batch, whatever its size (shuffles, state)."""
     base_memory_mb: Amount | None = None
-    """What a worker held without any operator: a slot holds this, and what the models of its operators say."""
+    """Memory of a worker without any operator: a slot holds this, and the memory in the models of its operators."""
     java_memory_mb: Amount | None = None
     """Resident memory of Spark's Java process at the end of the rehearsals, in MB."""
     rehearsals: tuple[Rehearsal, ...] = ()
-    """Of its pipeline, at the end of the profile that measured it."""
+    """Rehearsals of its pipeline, at the end of the profile that measured it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -175,11 +175,11 @@ class Model:
         return self._interpolate(threads, self._memories)
 
     def rate_spread(self, threads: float) -> float:
-        """Half the range of I(t) over repeated trials; 0 where there were none."""
+        """Return half the range of I(t) over repeated trials; 0 if there were none."""
         return self._interpolate(threads, [point.rate_spread or 0.0 for point in self.points])
 
     def batch_spread(self, threads: float) -> float:
-        """How much of its mean the time for a batch varies by; 0 where no point says."""
+        """Return the variation of the time for a batch as a part of its mean; 0 if no point has it."""
         return self._interpolate(threads, [point.batch_spread or 0.0 for point in self.points])
 
     def busy(self, threads: float) -> float | None:
@@ -246,7 +246,8 @@ class FixedDemand:
 SOURCE_DEMAND = FixedDemand(cpu=0.10, memory=0.15)
 SINK_DEMAND = FixedDemand(cpu=0.10, memory=0.20)
 AGGREGATE_DEMAND = FixedDemand(cpu=0.20, memory=0.20)
-"""Of an aggregation, or another of Spark's own operators, without a model: a guess, until it is profiled."""
+"""Assumed demand of an aggregation, or another of Spark's own operators, without a model: a guess, until it is
+profiled."""
 
 
 # Models at another CPU speed.
@@ -266,7 +267,7 @@ AGGREGATE_DEMAND = FixedDemand(cpu=0.20, memory=0.20)
 
 
 ASSUMED_BATCH_SECONDS = 1.0
-"""What batches of trials held where a model does not say."""
+"""Seconds of work in batches of trials if a model does not have them."""
 _OF_THE_ENGINE = (
     "batch_overhead_ms",
     "batch_cpu_ms",
@@ -276,14 +277,14 @@ _OF_THE_ENGINE = (
     "column_handling_cpu_us",
     "own_batch_ms",
 )
-"""What a model says of the engine's needs."""
+"""Fields of a model for the engine's needs."""
 LEAST_WEIGHT = 0.01
 MOSTLY_WAITS = 0.5
-"""Of a core: an operator that uses less at its best mostly waits."""
+"""Part of a core: an operator that uses less at its best mostly waits."""
 
 
 def slowed(cpu: float, slower: float) -> float:
-    """How many times as long something takes on cores `slower` times slower that keeps `cpu` of a core busy."""
+    """Return how many times as long something takes on cores `slower` times slower if it keeps `cpu` of a core busy."""
     return 1 + min(1.0, cpu) * (slower - 1)
 
 
@@ -304,8 +305,8 @@ def _cpu(point: Point) -> float:
 
 
 def at_one_pace(models: Iterable[Model]) -> list[Model]:
-    """All told for the mean pace of their points, so that they can be compared; those that mostly wait each for the
-    mean of its own."""
+    """Return all models converted to the mean CPU speed of their points, so that they can be compared; those that
+    mostly wait each to the mean of its own."""
     measured = list(models)
     busy = pace_of(model for model in measured if not mostly_waits(model))
     compared = []
@@ -320,9 +321,9 @@ def mostly_waits(model: Model) -> bool:
 
 
 def at_pace(model: Model, pace: float, unsaid: float | None = None) -> Model:
-    """The model as it would have been measured at `pace`. The engine's needs are taken to have been measured at the
-    mean pace of the points, and so are points that do not say theirs. Where none does, all were measured at `unsaid`;
-    where that is not known either, the model stays as it is."""
+    """Return the model as measured at CPU speed `pace`. The engine's needs, and points without a speed, count as
+    measured at the mean speed of the points. If no point has one, all count as measured at `unsaid`; without that the
+    model stays as it is."""
     before = pace_of([model]) or unsaid
     if before is None:
         return model
@@ -365,9 +366,9 @@ def _point_at(point: Point, slower: float, work: float, overhead: float) -> Poin
 
 
 CORE_BOUND = 0.9
-"""An operator keeps its core busy that wants it for so much of the time it is at work."""
+"""Part of its time at work for which a core-bound operator keeps its core busy."""
 USUALLY_AT_WORK = 0.9
-"""Of the time, where a point does not say."""
+"""Part of the time at work, if a point does not have it."""
 
 
 def keeps_core_busy(point: Point) -> bool:
@@ -402,24 +403,25 @@ def _at_most(point: Point, busy: Point) -> Point:
 
 
 LEAST_LEFT = 0.05
-"""Of an operator's time: one that does next to nothing may have been measured to be faster than one that does none."""
+"""Min part left of an operator's time: one that does next to nothing may have been measured to be faster than one that
+does none."""
 
 
 def handling_seconds(models: Iterable[Model]) -> float:
-    """p: the mean over the models that say it; 0 where none does."""
+    """Return p: the mean over the models that have it; 0 if none has."""
     microseconds = [us for model in models if (us := _of_columns(model)) is not None]
     return mean(microseconds) / 1e6 if microseconds else 0.0
 
 
 def handling_cpu_seconds(models: Iterable[Model]) -> float:
-    """The CPU of p: all of it where a model does not say how much."""
+    """Return the CPU of p: all of it if a model does not give the part."""
     microseconds = [us - _waiting(model) for model in models if (us := _of_columns(model)) is not None]
     return mean(microseconds) / 1e6 if microseconds else 0.0
 
 
 def without_handling(model: Model, *, gets_rows: bool = False) -> Model:
-    """`gets_rows`: what comes before it in its thread is code per row too, and hands its dicts on: no time goes into
-    making them either."""
+    """Return the model without handling. `gets_rows`: the operator before it in its thread is code per row too, and
+    passes its dicts on, so no time goes into making them either."""
     on = model.measured_on
     per_tuple = ((on.handling_us if gets_rows else _of_columns(model)) or 0.0) / 1e6
     if per_tuple == 0:
@@ -436,7 +438,7 @@ def without_handling(model: Model, *, gets_rows: bool = False) -> Model:
 
 
 def _of_columns(model: Model) -> float | None:
-    """Models of 0.1 do not tell it from that of rows."""
+    """Return the handling of columns; models of 0.1 do not separate it from that of rows."""
     on = model.measured_on
     return on.handling_us if on.column_handling_us is None else on.column_handling_us
 

@@ -1,8 +1,8 @@
-"""What one tuple costs a thread of an operator: P-Deployer's task profile, the second kind of model.
+"""The cost of one tuple for a thread of an operator: P-Deployer's task profile, the second kind of model.
 
-A slot model says what a slot of t threads does; a profile says what a tuple takes, and so what a thread needs on any
-node beside any neighbours. CPU is in points (100 = a core), all costs are linear in tuples/s. The sizes of the streams,
-which the publication lists with the profile, are those of the pipeline at the rate that is planned.
+A slot model gives the rate of a slot of t threads; a profile gives the cost of a tuple, and so the demand of a thread
+on any node beside any neighbours. CPU is in points (100 = a core), all costs are linear in tuples/s. The sizes of the
+streams, which the publication lists with the profile, are those of the pipeline at the rate that is planned.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ THREAD_MEMORY_MB = 512.0
 
 
 class Bound(StrEnum):
-    """What keeps a thread from doing more."""
+    """The resource that limits a thread."""
 
     CPU = "cpu"
     """One core: processing."""
     IO = "io"
     """Moving tuples between nodes."""
     SOJOURN = "sojourn"
-    """Waiting: a tuple stays so long, whatever it uses."""
+    """Waiting: the time a tuple stays, whatever it uses."""
     MEMORY = "memory"
-    """What it keeps per tuple."""
+    """Memory kept per tuple."""
 
 
 class TaskProfile(Spec):
@@ -49,7 +49,7 @@ class TaskProfile(Spec):
 
     name: ModelName
     sojourn_seconds: Amount
-    """How long a tuple occupies a thread (t_soj)."""
+    """Seconds a tuple occupies a thread (t_soj)."""
     processing_cpu: Amount
     """Points of CPU per tuple/s processed (c_p)."""
     moving_cpu: Amount
@@ -57,10 +57,10 @@ class TaskProfile(Spec):
     memory_mb: Amount
     """MB per tuple/s received or sent (m_pt)."""
     bound: Bound | None = None
-    """What binds a thread, where that is known; otherwise it is found from the costs."""
+    """The bound of a thread, if that is known; otherwise it follows from the costs."""
     measured_on: MeasuredOn = MeasuredOn()
     provenance: dict[str, str] = Field(default_factory=dict)
-    """How each figure is known, by the name of the figure."""
+    """Origin of each figure, by the name of the figure."""
 
 
 def cpu(profile: TaskProfile, received: float, moved: float) -> float:
@@ -90,7 +90,7 @@ def threads_per_tuple(
 ) -> dict[Bound, float]:
     """Threads that 1 tuple/s needs by each bound: `c_p / 100`, `c_t / (100 alpha)`, `t_soj`, `m_pt / beta`.
 
-    Only the bound of the profile where it says one.
+    Only the bound of the profile if it names one.
     """
     needs = {
         Bound.CPU: profile.processing_cpu / CPU_POINTS_PER_SLOT,
@@ -102,13 +102,13 @@ def threads_per_tuple(
 
 
 def bound_of(needs: dict[Bound, float]) -> Bound:
-    """What binds an operator: the bound that needs the most threads per tuple, ties in the order cpu, io, sojourn,
-    memory."""
+    """Return the bound of an operator: the one that needs the most threads per tuple, ties in the order cpu, io,
+    sojourn, memory."""
     return max(needs, key=lambda bound: ratio_key(needs[bound]))
 
 
 def parallelism(needs: dict[Bound, float], received: float) -> int:
-    """The fewest threads for a load: `max over bounds of ceil(S * threads per tuple)`, at least 1."""
+    """Return the min number of threads for a load: `max over bounds of ceil(S * threads per tuple)`, at least 1."""
     return max(1, whole_up(received * max(needs.values())))
 
 

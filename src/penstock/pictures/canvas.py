@@ -30,7 +30,7 @@ LONGEST_SIDE = 16_000
 INK = "#222222"
 FAINT_INK = "#6b6b6b"
 ALARM = "#c8102e"
-"""Only ever used for what is above its limit or short of its target."""
+"""Only for amounts above their limit or short of their target."""
 
 
 def check_ending(path: Path) -> None:
@@ -78,7 +78,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def _escape_texts(figure: Figure) -> None:
-    """Names come from files nobody vouches for: what would turn the direction of a line is escaped."""
+    """Escape characters that would turn the direction of a line: names come from untrusted files."""
     from matplotlib.text import Text  # noqa: PLC0415 - an optional extra
     from matplotlib.ticker import FixedFormatter  # noqa: PLC0415
 

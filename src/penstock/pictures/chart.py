@@ -1,7 +1,7 @@
-"""Charts as values: what is to be drawn, without anything that draws.
+"""Charts as values, independent of how they are drawn.
 
-A chart is a row of panels, a panel holds series over named categories or over numbers. Whoever makes one needs no
-matplotlib; `penstock.pictures.drawings.draw_chart` draws it.
+A chart is a row of panels, a panel holds series over named categories or over numbers. Making one needs no matplotlib;
+`penstock.pictures.drawings.draw_chart` draws it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class Style(StrEnum):
-    """How a series is drawn. Bars and stacked bars need categories."""
+    """The way a series is drawn. Bars and stacked bars need categories."""
 
     BARS = "bars"
     STACKED = "stacked"
-    """On top of the bars of the series before it."""
+    """Bars on top of those of the series before."""
     LINE = "line"
     POINTS = "points"
     PUBLISHED = "published"
-    """Hollow diamonds: what the document says, in the colour of `beside` where that is given."""
+    """Hollow diamonds: published values, in the colour of `beside` if that is given."""
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,7 @@ def _draw_series(
 
 
 def _places(series: Series, panel: Panel, bars: list[str]) -> list[float]:
-    """Where along x the values stand: at their numbers, or at their category, beside the bars of others."""
+    """Return positions of the values along x: at their numbers, or at their category, beside the bars of others."""
     if series.x:
         return list(series.x)
     owner = series.beside or series.name

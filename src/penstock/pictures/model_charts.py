@@ -25,11 +25,11 @@ CHART_WIDTH, CHART_HEIGHT = 3.5, 3.6
 TOP, BOTTOM = 0.75, 0.1
 """Inches for the title and the legend, and below the last row."""
 RATE_COLOUR, CPU_COLOUR, MEMORY_COLOUR = "#4477AA", "#228833", "#AA3377"
-"""Of Paul Tol's "bright" scheme; told apart by colour-blind readers, and by their markers by everyone."""
+"""Colours of Paul Tol's "bright" scheme; colour-blind readers can tell them apart, and markers differ too."""
 PEAK_COLOUR = "#EE7733"
 GRID = "#e6e6e2"
 BEYOND = 1.15
-"""How far the chart goes on after the last point, where a model is flat."""
+"""Part by which the chart continues after the last point, in which a model is flat."""
 
 
 def model_charts(models: Sequence[Model]) -> Figure:
@@ -51,7 +51,7 @@ def model_charts(models: Sequence[Model]) -> Figure:
 
 
 def _columns(models: int) -> int:
-    """As many as leave the fewest places empty, the more the better."""
+    """Return the number of columns that leaves the fewest empty cells; of several the largest."""
     most = min(models, max(MOST_COLUMNS, math.ceil(math.sqrt(models))))
     fewest = max(1, most - 1) if models > most else most
     return min(range(fewest, most + 1), key=lambda columns: (-models % columns, -columns))
@@ -179,7 +179,7 @@ def _draw_curve(
     marker: str,
     end: float,
 ) -> None:
-    """From 0 at 0 threads through the measured points, then flat; dotted where nothing was measured."""
+    """Draw from 0 at 0 threads through the measured points, then flat; dotted beyond measurements."""
     axes.plot([0, threads[0]], [0, values[0]], color=colour, linewidth=1.2, linestyle=":", zorder=2)
     axes.plot([threads[-1], end], [values[-1]] * 2, color=colour, linewidth=1.2, linestyle=":", zorder=2)
     axes.plot(threads, values, color=colour, linewidth=1.4, marker=marker, markersize=4, zorder=3)

@@ -37,7 +37,7 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """How much is shown, and how large. Text sizes are points; 0 leaves the text out."""
+    """Amount and size of details. Text sizes are points; 0 leaves the text out."""
 
     cell_width: float
     cell_height: float
@@ -91,7 +91,7 @@ DETAILS = (
     Detail(0.34, 0.15, 0.035, 0.15, 0.24, 5.0, 0.0, 8.0, figures=False, page=190.0),
     Detail(0.20, 0.10, 0.025, 0.00, 0.22, 0.0, 0.0, 8.0, figures=False, page=math.inf),
 )
-"""From the most to the least; the first whose page is not too large is taken."""
+"""Details from the most to the least; the first whose page is not too large is taken."""
 LARGEST_PAGE = 220.0
 """Square inches: what still does not fit is shrunk to this."""
 LARGEST_FACTOR = 1.3
@@ -142,7 +142,7 @@ def _best_width(cluster: Cluster, detail: Detail) -> Arrangement:
     arrangements = [_at_width(cluster, detail, width) for width in widths]
 
     def badness(arrangement: Arrangement) -> float:
-        """How far from the pleasant shape, and how much of the page is left empty."""
+        """Return the distance from a pleasant shape, and the empty part of the page."""
         return (
             abs(math.log(arrangement.width / arrangement.height / PAGE_SHAPE))
             + arrangement.width * arrangement.height / area
@@ -173,9 +173,9 @@ def _at_width(cluster: Cluster, detail: Detail, width: float) -> Arrangement:
 
 
 def _shelves(sizes: Sequence[tuple[float, float]], width: float, gap: float) -> list[Box]:
-    """Boxes from left to right, on to the next shelf where the width is used up.
+    """Return boxes from left to right, continued on the next shelf when the width is used up.
 
-    A box goes below the one before it where it fits under it without making the shelf higher.
+    A box goes below the one before it if it fits there without making the shelf higher.
     """
     boxes: list[Box] = []
     right, shelf_y, shelf = -gap, 0.0, 0.0
@@ -237,7 +237,8 @@ def _cells(slots: int, box: Box, detail: Detail) -> tuple[Box, ...]:
 
 
 COLOURS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00")
-"""Paul Tol's "light" scheme: told apart by colour-blind readers, and dark text on it stays legible."""
+"""Colours of Paul Tol's "light" scheme: colour-blind readers can tell them apart, and dark text on them stays
+legible."""
 HATCHES = ("", "/////", "......", "xxxxx", "-----")
 """The colours repeat with the next of these."""
 
@@ -248,7 +249,7 @@ NARROWEST = 7.6
 RACK_FILL, NODE_FILL, TRACK_FILL = "#f1f1ee", "#ffffff", "#e4e4e0"
 EDGE, EMPTY_EDGE = "#b9b9b4", "#d4d4cf"
 HIGHEST_LOAD = 1.5
-"""Where bars of overloaded slots are cut: one bad slot shall not make the bars of all others short."""
+"""Load at which bars of overloaded slots are cut: one bad slot must not make the bars of all others short."""
 SMALLEST_TEXT = 3.0
 """Points: smaller text is left out."""
 
@@ -269,7 +270,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the drawing needs to know of a plan."""
+    """All that the drawing needs of a plan."""
 
     plan: Plan
     looks: Mapping[str, Look]
@@ -509,7 +510,7 @@ def _draw_slot(sheet: Sheet, content: Content, arrangement: Arrangement, cell: B
 
 
 def _draw_threads(sheet: Sheet, detail: Detail, cell: Box, left: float, parts: Sequence[Part], load: SlotUsage) -> None:
-    """The line above the bars; an overload stands here where there is no room for figures beside every bar."""
+    """Draw the line above the bars; an overload is written here if there is no room for figures beside every bar."""
     middle, right = cell.y + 0.16 * cell.height, cell.x + cell.width
     highest = max(load.cpu, load.memory)
     if exceeds(highest, 1.0) and not detail.figures:
@@ -527,7 +528,7 @@ def _draw_figure(sheet: Sheet, x: float, y: float, load: float, size: float) -> 
 def _draw_bar(
     sheet: Sheet, content: Content, detail: Detail, bar: Box, operators: Sequence[str], amounts: Sequence[float]
 ) -> None:
-    """One bar, stacked by operator; what is above 1.0 is framed in red. Without operators only an outline."""
+    """Draw one bar, stacked by operator; the part above 1.0 is framed in red. Without operators only an outline."""
     unit = bar.width / content.scale
     whole = Box(bar.x, bar.y, unit, bar.height)
     if not operators:

@@ -31,7 +31,7 @@ BACKLOG_COLOUR, LATENCY_COLOUR = "#228833", "#4477AA"
 """Of Paul Tol's "bright" scheme, as in the charts of models; lines differ in their stroke too."""
 GRID = "#e6e6e2"
 SMOOTH_SECONDS = 2.0
-"""The sustained rate is that of whole batches over at least so long: single batches say more about timing than rate."""
+"""Min seconds of whole batches for a sustained rate: single batches show timing more than rate."""
 
 
 def run_charts(result: RunResult | PlacedResult) -> Figure:
@@ -80,9 +80,9 @@ def run_charts(result: RunResult | PlacedResult) -> Figure:
 
 
 def smoothed(history: tuple[Moment, ...]) -> tuple[list[float], list[float]]:
-    """Times and rates of batches taken together until they last `SMOOTH_SECONDS`.
+    """Return times and rates of batches grouped until they last `SMOOTH_SECONDS`.
 
-    A moment says the rate since the one before it, so the tuples of a stretch are the sum of rate times time over it.
+    A moment has the rate since the one before it, so the tuples of a stretch are the sum of rate times time over it.
     """
     times, rates = [], []
     before = begin = 0.0
@@ -111,7 +111,7 @@ def offered_steps(load: Load, end: float) -> tuple[list[float], list[float]]:
 
 
 def offered_load(result: RunResult | PlacedResult) -> Load | None:
-    """None: the source is the user's own, and nobody asked it for a rate."""
+    """Return the offered load; None if the source is the user's own, without a rate."""
     return None if isinstance(result, RunResult) and result.own_source else result.load
 
 
@@ -202,7 +202,7 @@ MEASURED_COLOUR = "#228833"
 MOST_BARS = 24
 """Slots or nodes with a pair of bars each; more of them are drawn as two lines, from the busiest down."""
 FEWEST_BARS = 5
-"""There is room for so many pairs at least, however few there are."""
+"""Min pairs of bars that a chart has room for."""
 LEVEL_NAMES = 6
 MARKED = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
@@ -312,7 +312,7 @@ def _draw_rate(axes: Axes, pipeline: PipelineResult, result: SimulatedResult) ->
 
 
 def _draw_parts(axes: Axes, result: SimulatedResult) -> None:
-    """Of several pipelines: what each does as a part of what was offered to it."""
+    """Draw, for several pipelines, the kept part of the load offered to each."""
     highest = 1.0
     for position, pipeline in enumerate(result.pipelines[: len(COLOURS)]):
         report = pipeline.report
@@ -348,7 +348,7 @@ def _draw_simulated_backlog(axes: Axes, result: SimulatedResult) -> None:
 
 
 def _curve(latencies: NDArray[np.float64]) -> tuple[list[float], list[float]]:
-    """The part of tuples that took at most so many milliseconds, at no more points than a line can show."""
+    """Return the part of tuples that took at most a number of milliseconds, at no more points than a line can show."""
     parts = np.linspace(0, 1, min(len(latencies), 500))
     return (1000 * np.quantile(latencies, parts)).tolist(), parts.tolist()
 

@@ -1,4 +1,4 @@
-"""One bar per pipeline, level by level: what it desires, what it gets, and where its minimum is. Needs matplotlib."""
+"""One bar per pipeline, level by level: the desired amount, the share, and a mark at the minimum. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _draw_bars(axes: Axes, sharing: Sharing, ordered: list[Tenant]) -> None:
 
 
 def _draw_levels(axes: Axes, ordered: list[Tenant]) -> None:
-    """A line where the next priority level begins, and its number at the right."""
+    """Draw a line at the beginning of the next priority level, and its number at the right."""
     levels = [tenant.priority for tenant in ordered]
     starts = [row for row in range(len(levels)) if row == 0 or levels[row] != levels[row - 1]]
     many = len(ordered) > MOST_NAMED and len(starts) > MOST_NAMED // 2

@@ -124,7 +124,7 @@ def text_width(text: str, size: float, *, bold: bool = False) -> float:
 
 
 def fitted(text: str, width: float, size: float, *, bold: bool = False) -> str:
-    """`text`, cut with an ellipsis where it is wider than `width`; nothing where not even a letter fits."""
+    """Return `text`, cut with an ellipsis if it is wider than `width`; nothing if not even a letter fits."""
     text = printable(text)
     if text_width(text, size, bold=bold) <= width:
         return text
@@ -139,7 +139,7 @@ def fitted(text: str, width: float, size: float, *, bold: bool = False) -> str:
 
 
 def first_fitting(variants: Iterable[str], width: float, size: float, *, bold: bool = False) -> str:
-    """The first of `variants` that is not wider than `width`; the last, cut, where none is."""
+    """Return the first of `variants` that is not wider than `width`; the last, cut, if there is none."""
     variant = ""
     for variant in variants:
         if text_width(variant, size, bold=bold) <= width:

@@ -1,8 +1,8 @@
 """The engine without events: one operator after the other, a window of time at once.
 
-In the window [t0, t1) an operator knows all its arrivals before t1, for what sends to it was done before it. It starts
-what can start before t1, and sends on what is done before t1; the rest waits for the next window. So a window may be of
-any length, and memory holds only what is inside the pipeline.
+In the window [t0, t1) an operator knows all its arrivals before t1, because its senders were simulated before it. It
+starts the tuples that can start before t1, and sends on those that are done before t1; the rest waits for the next
+window. So a window may be of any length, and memory holds only the tuples inside the pipeline.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class PipelineRun:
             self._stages[position].coming[0].append(Tuples(times, due, entry.many(len(due))))
 
     def _send(self, lane: Lane, ready: Tuples, end: int, *, ticking: bool) -> None:
-        """What a stream carries of what its sender has done, dealt and on its way."""
+        """Deal the tuples that the sender of a stream has done, and put them on their way."""
         selectivity = lane.route.selectivity
         out = ready
         if selectivity != 1.0:
@@ -238,7 +238,7 @@ class PipelineRun:
         return both.pick(serving.in_time(both.time))
 
     def finish(self) -> PipelineOutcome:
-        """Counts what is still outside and inside, and sums up."""
+        """Count the tuples still outside and inside, and return the sums."""
         for emission in self._emissions:
             self.counters.offered += emission.rest(self.counters.edges)
         for run in self._stages:

@@ -1,4 +1,4 @@
-"""One operator while it is simulated without events: what is on its way to it, waits, is worked on."""
+"""One operator simulated without events: tuples on their way to it, waiting, and in work."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def joined(parts: Sequence[Tuples]) -> Tuples:
 
 
 class StageRun:
-    """`advance` takes all arrivals before the end of a window and gives what is done before it."""
+    """Simulation of a stage: `advance` takes all arrivals before the end of a window and returns the tuples done before
+    it."""
 
     def __init__(self, stage: SimulatedStage, counts: list[Counts], seeds: Sequence[int]) -> None:
         self.stage = stage
@@ -78,7 +79,7 @@ class StageRun:
         self.coming: list[list[Tuples]] = [[] for _ in range(max(1, stage.inputs))]
         self.queue = Tuples.none()
         self.work = np.empty(0, dtype=np.int64)
-        """Of what waits, where it is drawn."""
+        """Work of the waiting tuples, if it is drawn."""
         self.done = Tuples.none()
         self.free: Ints = np.zeros(int(stage.threads.sum()), dtype=np.int64)
         self.turns: Ints = np.zeros(len(stage.stations), dtype=np.int64)
@@ -102,7 +103,7 @@ class StageRun:
         return sum(len(part) for parts in self.coming for part in parts)
 
     def advance(self, end: int, speed: NDArray[np.float64] | None, *, warm: bool) -> Tuples:
-        """What is done before `end`, by time, with the stations it comes from."""
+        """Return the tuples done before `end`, by time, with the stations they come from."""
         new = self._arrived(end)
         if self.stage.passing:
             return self._pass(new, warm=warm)
@@ -113,7 +114,7 @@ class StageRun:
         return self._released(end)
 
     def _arrived(self, end: int) -> Tuples:
-        """What comes before `end`, by time; ties in the order of the inputs."""
+        """Return arrivals before `end`, by time; ties in the order of the inputs."""
         parts = []
         for entry, held in enumerate(self.coming):
             if not held:
@@ -159,7 +160,7 @@ class StageRun:
         return new
 
     def _back(self) -> Tuples:
-        """What waited for its station to return, station by station."""
+        """Return tuples that waited for their station to return, station by station."""
         back = ~self.down[self.queue.place]
         held, self.queue = self.queue.pick(back), self.queue.pick(~back)
         held = held.pick(serving.by_group(held.place, len(self.down)))
@@ -259,8 +260,8 @@ class StageRun:
         return times
 
     def _account(self, stations: Ints, work: Ints, unslowed: Ints, *, warm: bool) -> None:
-        """Past the warm-up; `unslowed` is the work at full speed where it is drawn, else the service of each station
-        now."""
+        """Account for work after the warm-up. `unslowed` is the work at full speed if it is drawn, else the present
+        service of each station."""
         if not warm or not len(stations):
             return
         size = len(self.worked)
@@ -299,8 +300,8 @@ class StageRun:
         return ready
 
     def fail(self, stations: Ints, until: int) -> Ints:
-        """Stations go down; answers how many tuples each loses. A source loses only what is worked on, and goes on
-        with what waits `until` then."""
+        """Take stations down; return how many tuples each loses. A source loses only tuples in work, and continues with
+        the waiting ones at `until`."""
         self.down[stations] = True
         before = self.lost.copy()
         held = self.down[self.stage.station_of[self.done.place]]

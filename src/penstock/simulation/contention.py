@@ -1,18 +1,18 @@
-"""How fast every station works, window by window, where slots or nodes are short of CPU.
+"""The speed of every station, window by window, if slots or nodes are short of CPU.
 
 In a window of length d station i has n_i tuples (waiting or arriving) and wants `need_i = cpu_i n_i / d` cores, up to
-`peak_i = cpu_i * threads_i / service_i`, what all its threads take at full speed. Where a slot's stations want more
+`peak_i = cpu_i * threads_i / service_i`, the cores of all its threads at full speed. If a slot's stations want more
 than its cores, all work at the speed f with
 
-    sum over i of min(need_i, f peak_i) = cores - (what they take idle)
+    sum over i of min(need_i, f peak_i) = cores - (their idle use)
 
-so a station that needs little gets it, and the others share the rest in proportion to their peaks. Where the slots of a
-node then still take more than the node's cores, all of them slow down by such a factor again. What a window wanted
+so a station that needs little gets it, and the others share the rest in proportion to their peaks. If the slots of a
+node then still take more than the node's cores, all of them slow down by such a factor again. The demand of a window
 slows the next one.
 
-Where tuples feed back (closed loops, bounded queues) few tuples arrive because the threads are slow, so arrivals do not
-say what is wanted. There busy threads do: b_i of them want `b_i cpu_i / service_i` cores, and all slow down alike, to
-`f = cores / (sum over i of b_i cpu_i / service_i)`. Slower threads are busy longer, so this holds itself in balance.
+With feedback (closed loops, bounded queues) few tuples arrive because the threads are slow, so arrivals do not show the
+demand. Busy threads do: b_i of them want `b_i cpu_i / service_i` cores, and all slow down alike, to `f = cores / (sum
+over i of b_i cpu_i / service_i)`. Slower threads are busy longer, so this holds itself in balance.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _HALVINGS = 40
 _SLOWEST = 1e-3
-"""Nobody is stopped altogether, however much is wanted idle."""
+"""Min speed: no station is stopped altogether by idle demand."""
 
 
 def filled(groups: Ints, need: Floats, peak: Floats, cores: Floats) -> Floats:
@@ -102,11 +102,11 @@ class Processors:
         self._of_a_thread[where] = 0.0
 
     def has(self, where: slice, tuples: Ints | Sequence[int]) -> None:
-        """How many tuples stations had in this window, waiting at its start or arriving."""
+        """Record how many tuples stations had in this window, waiting at its start or arriving."""
         self._tuples[where] += np.asarray(tuples, dtype=float)
 
     def next_window(self, length: int) -> None:
-        """The speeds that follow from what was wanted in a window of so many nanoseconds."""
+        """Set the speeds that follow from the demand in a window of `length` nanoseconds."""
         need = self._cpu * self._tuples * (NANOSECONDS / length)
         slot_cores, node_cores = self._left()
         speed = filled(self._slot, need, self._peak, slot_cores)[self._slot]
@@ -124,14 +124,14 @@ class Processors:
         self._tuples[:] = 0.0
 
     def _left(self) -> tuple[Floats, Floats]:
-        """Cores of slots and of nodes beside what is taken idle."""
+        """Return the cores of slots and of nodes without their idle use."""
         idle = np.bincount(self._slot, weights=self._idle, minlength=len(self._slot_cores))
         node_idle = np.bincount(self._node_of, weights=idle, minlength=len(self._node_cores))
         return np.maximum(self._slot_cores - idle, 0.0), np.maximum(self._node_cores - node_idle, 0.0)
 
 
 def _alike(groups: Ints, wanted: Floats, cores: Floats) -> Floats:
-    """The speed of every group: its cores over what is wanted there, at most 1."""
+    """Return the speed of every group: its cores over the demand there, at most 1."""
     sums = np.bincount(groups, weights=wanted, minlength=len(cores))
     return np.clip(np.divide(cores, sums, out=np.ones(len(cores)), where=sums > cores), _SLOWEST, 1.0)
 
@@ -144,7 +144,7 @@ def slowed(service: Ints, speed: Floats) -> Ints:
 
 
 def peak_cores(station: Station) -> float:
-    """What all its threads take at full speed; without bound where tuples take no time."""
+    """Return the cores of all its threads at full speed; infinite if tuples take no time."""
     return station.rate * station.cpu_seconds if station.cpu_seconds > 0 else 0.0
 
 
@@ -156,8 +156,8 @@ def node_cores(scenario: Scenario, name: str) -> float:
 def may_be_short(scenario: Scenario, layouts: Sequence[StageLayout]) -> bool:
     """Whether a slot or node can ever be asked for more CPU than it has.
 
-    Where sources emit evenly and nothing happens, no station ever gets more than its share of the highest rate, and
-    what it gets at most counts: `min(share, rate) * cpu`. Otherwise the peak of every station does.
+    If sources emit evenly and there are no events, no station ever gets more than its share of the highest rate, and
+    the smaller of the two counts: `min(share, rate) * cpu`. Otherwise the peak of every station does.
     """
     if not scenario.contention:
         return False

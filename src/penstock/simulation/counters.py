@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 SAMPLE = 400_000
-"""Latencies kept; where there are more, as many drawn at random."""
+"""Max latencies kept; of more, this number is drawn at random."""
 
 BUCKETS_PER_DECADE = 78
 """`10 ** (1/78)` is 1.03: percentiles over time are good to 3 %."""
@@ -68,7 +68,7 @@ class LatencySample:
 
 @dataclass(slots=True)
 class Counts:
-    """Of one station, over all placements of the pipeline that have it."""
+    """Counts of one station, over all placements of the pipeline that have it."""
 
     station: Station
     received: int = 0
@@ -89,20 +89,20 @@ class Counters:
     scenario: Scenario
     pipeline: SimulatedPipeline
     number: int
-    """Of the pipeline in the scenario."""
+    """Position of the pipeline in the scenario."""
     length: int = field(init=False)
     """Nanoseconds simulated."""
     warm_up: int = field(init=False)
     stations: dict[tuple[str, Slot], Counts] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
     edges: Ints = field(init=False)
-    """Starts and ends of the spells told."""
+    """Starts and ends of the spells."""
     offered: Ints = field(init=False)
     emitted: Ints = field(init=False)
     lost_parts: Floats = field(init=False)
     """Lost tuples in tuples of a source, by spell."""
     done: dict[str, Ints] = field(default_factory=dict)
-    """What operators processed that sources caused, by spell; of those that get any of it."""
+    """Tuples caused by sources that operators processed, by spell; only operators that get any."""
     factors: dict[str, float] = field(default_factory=dict)
     past: dict[str, int] = field(default_factory=dict)
     """The same past the warm-up."""
@@ -159,7 +159,7 @@ class Counters:
                 counts.span -= self.length - max(at, self.warm_up)
 
     def by_spell(self, times: Ints) -> Ints:
-        """How many of rising times are in each spell; what is later than all belongs to none."""
+        """Return how many of rising times are in each spell; times after the last belong to none."""
         return np.diff(np.searchsorted(times, self.edges, side="left"))
 
     def spell(self, time: int) -> int:
@@ -279,9 +279,10 @@ class Counters:
         self.at_warm_up = {(name, slot): amount for name, row in queued.items() for slot, amount in row.items()}
 
     def _falling_behind(self, stations: tuple[StationOutcome, ...], span: float) -> float:
-        """The most over stations of `(waiting at the end - at first) * service / threads`, by the seconds between.
+        """Return the max over stations of `(waiting at the end - at first) * service / threads`, by the seconds
+        between.
 
-        What waits is what is there beyond one tuple for every thread.
+        Tuples beyond one for every thread are waiting.
         """
         worst = 0.0
         for seen in stations:

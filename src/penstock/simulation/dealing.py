@@ -1,4 +1,4 @@
-"""Who gets the next tuple of a stream. Deterministic: by fixed patterns, or by keys drawn from a seeded generator."""
+"""Dealing of a stream's tuples. Deterministic: by fixed patterns, or by keys drawn from a seeded generator."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 PATTERN = 4096
-"""Length of a pattern whose weights are no whole numbers: a share is kept to one in so many."""
+"""Length of a pattern whose weights are not whole numbers: the precision of a share."""
 
 NOWHERE = -1
 
 
 def pattern(counts: Sequence[int] | Ints) -> Ints:
-    """Targets in an order that gives target i `counts[i]` turns, evenly spread: turn j of target i comes at
-    `(j + 1/2) / counts[i]` of the round, ties to the target declared first. Nobody is ever more than a turn from its
+    """Return targets in an order that gives target i `counts[i]` turns, evenly spread: turn j of target i comes at `(j
+    + 1/2) / counts[i]` of the round, ties to the target declared first. No target is ever more than a turn from its
     share."""
     amounts = np.asarray(counts, dtype=np.int64)
     divisor = int(np.gcd.reduce(amounts)) or 1
@@ -64,8 +64,8 @@ def hashed(keys: int, threads: int, salt: int) -> Ints:
 
 
 def slot_weights(stations: Sequence[Station]) -> Ints:
-    """Turns of every station when dealing is slot-aware: in proportion to what it does; by threads where one of them
-    is not limited by anything."""
+    """Return the turns of every station for slot-aware dealing: in proportion to its rate, or to its threads if one of
+    them has no limit."""
     rates = [station.rate for station in stations]
     if not all(np.isfinite(rates)):
         return np.array([station.threads for station in stations], dtype=np.int64)
@@ -125,7 +125,8 @@ class StreamDealer:
         return len(self._order) if self.every else 1
 
     def shares(self) -> NDArray[np.float64] | None:
-        """Tuples every target gets for one tuple of the stream; None where that depends on senders, or on chance."""
+        """Return the tuples every target gets for one tuple of the stream; None if that depends on senders, or on
+        chance."""
         if self._locals is not None or len(self._choices) > 1:
             return None
         size = int(self._bases[-1] + self._threads[-1])
@@ -159,7 +160,7 @@ class StreamDealer:
         return targets
 
     def next_target(self, sender: int) -> int:
-        """As `many`, for a single tuple."""
+        """Return the target of a single tuple; see `many`."""
         if self._cumulative is not None or self._locals is not None:
             return int(self.many(1, np.array([sender]))[0])
         turn = self._turn
@@ -167,7 +168,7 @@ class StreamDealer:
         return self._listed[turn]
 
     def all_targets(self) -> list[int]:
-        """Of a route to every thread."""
+        """Return the targets of a route to every thread."""
         return self._listed
 
     def _turns(self, amount: int) -> Ints:
@@ -180,7 +181,7 @@ class StreamDealer:
         return targets
 
     def _less_loaded(self, keys: Ints) -> Ints:
-        """Of the two threads of every key the one that got less so far, ties to the first."""
+        """Return, of the two threads of every key, the one that got less so far; ties to the first."""
         first, second = (choice[keys].tolist() for choice in self._choices)
         given = self._given.tolist()
         chosen = []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def simulate_scenario(scenario: Scenario, progress: Callable[[float], None] | None = None) -> SimulationOutcome:
-    """What happens in a scenario. `progress` is told the part of the time that is done, now and then.
+    """Simulate a scenario. `progress` gets the part of the time that is done, now and then.
 
     The same scenario has the same outcome, to the last bit.
     """

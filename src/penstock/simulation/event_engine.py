@@ -31,7 +31,7 @@ class EventPipeline(EventFlow):
     """Failing, recovering, switching, summing up."""
 
     def fail(self, node: str, now: int) -> None:
-        """Stations on a node lose what they work on, and what waits except at sources."""
+        """Take a node down: its stations lose tuples in work, and waiting ones except at sources."""
         for rank, stage in enumerate(self.stages):
             for station, placed in enumerate(stage.stage.stations):
                 if placed.slot.node == node and not stage.down[station]:
@@ -118,7 +118,7 @@ class EventPipeline(EventFlow):
                 self.arrive(now, self.epoch, rank, target, item)
 
     def drop_everything(self, now: int) -> None:
-        """A switch without a drain: what is inside is lost, whatever waits for what."""
+        """Switch without a drain: all tuples inside are lost."""
         for stage in self.stages:
             for station, counts in enumerate(stage.counts):
                 amount = stage.queued[station] + sum(len(line.working) for line in stage.lines[station])
@@ -186,7 +186,8 @@ class Links:
         self._length = length
 
     def carry(self, direction: int, node: int, now: int, size: float, who: tuple[str, str]) -> int:
-        """When a tuple of so many bytes is through the link of a node, out (0) or in (1), that it reaches now.
+        """Return the time at which a tuple of `size` bytes, which reaches the link of a node now, is through it, out
+        (0) or in (1).
 
         `done = max(now, free) + bytes / bandwidth`. `who` is the pipeline and operator that sends it.
         """
@@ -322,8 +323,8 @@ class _Events:
                 stage.had = list(stage.queued)
 
     def _look_for_drained(self, now: int) -> None:
-        """A pipeline is drained when nothing is inside but what waits at sources that are down. Where that changes
-        during the pause (such a source returns), it starts anew."""
+        """Check for drained pipelines: nothing is inside but tuples waiting at sources that are down. If that changes
+        during the pause (such a source returns), the drain starts anew."""
         for number, run in enumerate(self._runs):
             draining = self._draining[number]
             if draining is None:

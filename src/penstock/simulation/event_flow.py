@@ -43,21 +43,21 @@ class Root:
 
 @dataclass(slots=True, eq=False)
 class EventTuple:
-    """A tuple at a station. `born` is when its source's tuple was due, below 0 where no source caused it."""
+    """A tuple at a station. `born` is the time its source's tuple was due, below 0 if no source caused it."""
 
     born: int
     root: Root | None
     work: int = 0
-    """Nanoseconds it takes at full speed, where that is drawn."""
+    """Nanoseconds it takes at full speed, if that is drawn."""
     started: int = 0
     """When a thread took it."""
     held: list[tuple[int, int]] | None = None
-    """While its thread waits for room: where its results still have to go, as (output, target)."""
+    """While its thread waits for room: the remaining results, as (output, target)."""
 
 
 @dataclass(slots=True, eq=False)
 class ThreadLine:
-    """A queue and the threads that take from it: one thread, or all of a station (where they share it, or need no
+    """A queue and the threads that take from it: one thread, or all of a station (if they share it, or need no
     time)."""
 
     station: int
@@ -66,7 +66,7 @@ class ThreadLine:
     free: int
     waiting: deque[EventTuple] = field(default_factory=deque)
     epoch: int = 0
-    """Rises when its node fails: what was worked on before never gets done."""
+    """Rises when its node fails: tuples in work before then never get done."""
     working: list[EventTuple] = field(default_factory=list)
     blocked: list[EventTuple] = field(default_factory=list)
     """Done, but their results find no room."""
@@ -107,22 +107,22 @@ class EventStage:
         self.had = [0] * size
         """Waiting at the start of the window, or arrived since."""
         self.busy = [0] * size
-        """Nanoseconds of threads at each station, of what was done in the window."""
+        """Nanoseconds of threads at each station, for tuples done in the window."""
         self.gated: list[dict[int, EventTuple]] = [{} for _ in range(size)]
         """Part of those that wait: for the next batch, at each station."""
         self.senders: list[deque[tuple[int, ThreadLine, EventTuple]]] = [deque() for _ in range(size)]
-        """Who waits for room at each station."""
+        """Senders that wait for room at each station."""
         self.selected = [0] * len(stage.outputs)
         """Tuples each output has counted for its selectivity."""
         self.times: list[int] = []
-        """When tuples were processed, not told yet, and when they were born."""
+        """Times at which tuples were processed and not reported yet, and the times they were born."""
         self.born: list[int] = []
         self.station_of: list[int] = stage.station_of.tolist()
         self._draws = [np.random.default_rng([*seeds, station]) for station in range(size)] if stage.random else []
         self._ready: list[list[float]] = [[] for _ in range(size)]
 
     def busy_threads(self, start: int, end: int) -> list[float]:
-        """Of every station, on average over a window that is then over."""
+        """Return the mean busy threads of every station over a window that has ended."""
         for station, row in enumerate(self.lines):
             for line in row:
                 for item in line.working:
@@ -135,7 +135,7 @@ class EventStage:
         return self.limit is None or self.room[station] < self.limit
 
     def line_for(self, target: int) -> ThreadLine:
-        """Where an arriving tuple queues: its thread's line, or the next of its station's."""
+        """Return the line in which an arriving tuple queues: its thread's, or the next of its station's."""
         if self.passing:
             return self.lines[self.station_of[target] if self.threaded else target][0]
         if self.threaded:
@@ -163,7 +163,8 @@ class EventStage:
 
 
 class EventState:
-    """`heap` is everybody's; entries are (time, order, first tie, second tie, method, arguments)."""
+    """State of the event engine. `heap` is shared; entries are (time, order, first tie, second tie, method,
+    arguments)."""
 
     def __init__(
         self,
@@ -250,7 +251,7 @@ class EventState:
 
 
 ARRIVE, DONE, TICK, INCOMING = range(4)
-"""What happens first where times are equal, within one operator; operators go in topological order."""
+"""Order of events at equal times within one operator; operators go in topological order."""
 
 FLUSH = 20_000
 
@@ -429,7 +430,7 @@ class EventFlow(EventState):
         return True
 
     def _results(self, stage: EventStage, station: int, item: EventTuple) -> list[tuple[int, int]]:
-        """Where the results of a tuple go, as (output, target), last first."""
+        """Return the targets of the results of a tuple, as (output, target), last first."""
         places = []
         for output, lane in enumerate(stage.outputs):
             amount = 1
@@ -488,7 +489,7 @@ class EventFlow(EventState):
             self._push(done, lane.receiver, ARRIVE, lane.entry, self.arrive, lane.receiver, target, item)
 
     def room_made(self, stage: EventStage, rank: int, station: int, now: int) -> None:
-        """A tuple left the queue of a station: who waited for that goes on, first come first."""
+        """Note that a tuple left the queue of a station: senders that wait for room continue, first come first."""
         senders = stage.senders[station]
         while senders and stage.has_room(station):
             sender_rank, line, item = senders.popleft()
@@ -530,7 +531,7 @@ class EventFlow(EventState):
             self.emit_all(now)
 
     def _acknowledge(self, root: Root, now: int) -> None:
-        """Nothing of a source's tuple is left on its way. Where some of it was lost it is emitted again."""
+        """Complete a source's tuple of which nothing is left on its way. If a part was lost, it is emitted again."""
         again = self.pipeline.replay_seconds
         if root.failed and again is not None:
             rank = self.layout.sources[root.source]

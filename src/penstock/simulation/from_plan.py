@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a plan does not say."""
+    """Options of a simulation beyond the plan."""
 
     routing: Routing | None = None
-    """How every stream is dealt; None: as each declares."""
+    """Dealing of every stream; None: as each declares."""
     arrivals: Arrivals = Arrivals.CONSTANT
     service: Service = Service.CONSTANT
     skew: float = 0.0
-    """Of the keys of all streams that are dealt by key."""
+    """Skew of the keys of all streams that are dealt by key."""
     in_flight: int | None = None
     queue_limit: int | None = None
     replay_seconds: float | None = None
     every_station_batched: bool = False
-    """Tuples wait for a batch at every station, as where every bundle is a query of its own; otherwise once, at their
-    source, as where the pipeline is one query."""
+    """Tuples wait for a batch at every station, as if every bundle were a query of its own; otherwise once, at their
+    source, as if the pipeline were one query."""
 
 
 DEFAULT_OPTIONS = Options()
@@ -45,9 +45,9 @@ DEFAULT_OPTIONS = Options()
 def from_plan(
     plan: Plan, demands: Demands, load: Load | float | None = None, options: Options = DEFAULT_OPTIONS
 ) -> SimulatedPipeline:
-    """The pipeline of a plan, placed as planned, under a load (the plan's rate where none is given).
+    """Return the pipeline of a plan, placed as planned, under a load (default: the plan's rate).
 
-    `demands` is what `penstock.modelling.library.demands_of` finds for its operators.
+    `demands`: from `penstock.modelling.library.demands_of`, for its operators.
     """
     asked = plan.rate if load is None else load
     return placed_pipeline(
@@ -65,7 +65,7 @@ def placed_pipeline(
     load: Load | float | None = None,
     options: Options = DEFAULT_OPTIONS,
 ) -> SimulatedPipeline:
-    """Any placement of a pipeline. `rate` is what declared demands are for, and the load where none is given."""
+    """Return any placement of a pipeline. `rate` is the rate of declared demands, and the default load."""
     asked = rate if load is None else load
     return SimulatedPipeline(
         name=pipeline.name,
@@ -132,11 +132,12 @@ def _one_thread_does_all(pipeline: Pipeline, name: str, options: Options) -> boo
 def _costs(
     operator: Operator, demand: Model | FixedDemand | None, threads: int, of: int, rate: float, node: Node
 ) -> tuple[float, float, float, tuple[float, float]]:
-    """Seconds of a thread for a tuple, of a core for a tuple; cores whatever it does; memory idle and at its peak.
+    """Return the seconds of a thread for a tuple, those of a core for a tuple, constant cores, and memory idle and at
+    its peak.
 
-    By a model: `k / I(k)`, `C(k) / I(k)`, nothing, 0 to `M(k)`. Of a declared demand: the cores of a thread are used
-    up by its part of the planned rate, `c * threads / rate`, one tuple after the other; where that is more than a core
-    it is several at once, and the rate is what the thread does.
+    By a model: `k / I(k)`, `C(k) / I(k)`, nothing, 0 to `M(k)`. Of a declared demand: the cores of a thread are used up
+    by its part of the planned rate, `c * threads / rate`, one tuple after the other; above one core it is several at
+    once, and the rate is that of the thread.
     """
     slot_memory = node.capacity.get(MEMORY, DEFAULT_SLOT_MEMORY_MB * node.slots) / node.slots
     if isinstance(demand, Model):
@@ -154,8 +155,8 @@ def _costs(
 
 
 def routes_of(pipeline: Pipeline, options: Options = DEFAULT_OPTIONS) -> tuple[SimulatedRoute, ...]:
-    """Streams in declared order. Where selectivities differ by where a tuple comes from, their mean over the mixture
-    at a high rate: `factor of the stream / factor of its sender`."""
+    """Return the streams in declared order. If selectivities differ by the sender of a tuple, their mean over the
+    mixture at a high rate: `factor of the stream / factor of its sender`."""
     carried = flows(pipeline)
     return tuple(
         SimulatedRoute(

@@ -1,10 +1,9 @@
-"""A fused run in simulated time: one server, which is all slots together, works on one batch at a time.
+"""A fused run in simulated time: one server, all slots together, works on one batch at a time.
 
-That is how Spark runs one query. When a batch is done the next takes in what is due, up to a bound, and is dealt to the
-slots in equal parts; how long that takes says `penstock.planning.prediction.fused`. The engine looks at multiples of
-its
-interval, or at once where a batch lasted beyond the next. A tuple is delivered when its batch is committed. There are
-few batches however many tuples, so this needs no event per tuple, and answers with the batches a run on Spark observes.
+That is how Spark runs one query. When a batch is done the next takes in the tuples that are due, up to a bound, and is
+dealt to the slots in equal parts; `penstock.planning.prediction.fused` gives its duration. The engine looks at
+multiples of its interval, or at once if a batch lasted beyond the next. A tuple is delivered when its batch is
+committed. Batches are few, so this needs no event per tuple, and answers with the batches a run on Spark observes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.planning.prediction.fused import FusedSetup
 
 MOST_SAMPLED = 2_000
-"""Latencies kept of one batch; evenly spread over its tuples where there are more."""
+"""Max latencies kept of one batch, evenly spread over its tuples."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,8 @@ class FusedScenario:
 
 
 def sent_per_tuple(operators: Sequence[str], senders: Sequence[str], carried: Flows) -> dict[str, float]:
-    """Of the source's tuples, by operator: the factors of all its streams (`senders`, in the order of the flows)."""
+    """Return the tuples sent for each of the source's, by operator: the factors of all its streams (`senders`, in the
+    order of the flows)."""
     sent = dict.fromkeys(operators, 0.0)
     for sender, gain in zip(senders, carried.streams, strict=True):
         sent[sender] += gain.factor

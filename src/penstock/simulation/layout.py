@@ -58,11 +58,11 @@ class SimulatedStage:
     name: str
     stations: tuple[Station, ...]
     threads: Ints
-    """Of each station."""
+    """Threads of each station."""
     bases: Ints
     """The first thread of each station."""
     station_of: Ints
-    """Of each thread."""
+    """Station of each thread."""
     service: Ints
     """Nanoseconds of each station."""
     by_thread: bool
@@ -72,7 +72,7 @@ class SimulatedStage:
     passing: bool
     """It takes no time, and waits for no batch."""
     gate: int
-    """Tuples wait for a multiple of so many nanoseconds; 0: they do not."""
+    """Tuples wait for a multiple of this number of nanoseconds; 0: they do not wait."""
     source: bool
     factor: float
     """Tuples it gets per tuple of one source."""
@@ -88,7 +88,7 @@ class StageLayout:
     sources: tuple[int, ...]
 
     def entries(self) -> list[StreamDealer]:
-        """Who deals what is due to the stations of each source: evenly by threads, from the first."""
+        """Return the dealers of due tuples to the stations of each source: evenly by threads, from the first."""
         return [
             StreamDealer(
                 SimulatedRoute("", self.stages[position].name, Grouping.SHUFFLE),
@@ -101,7 +101,7 @@ class StageLayout:
         ]
 
     def station_rates(self, rate: float) -> list[NDArray[np.float64]] | None:
-        """Tuples/s that every station gets at a rate of the sources, stage by stage; None where that depends on more
+        """Return the tuples/s of every station at a rate of the sources, stage by stage; None if that depends on more
         than shares."""
         rates = [np.zeros(len(stage.stations)) for stage in self.stages]
         totals = [0.0] * len(self.stages)
@@ -123,7 +123,8 @@ class StageLayout:
 
 
 def layout(pipeline: SimulatedPipeline, stations: Sequence[Station], scenario: Scenario, number: int) -> StageLayout:
-    """`number` is the pipeline's place in the scenario: with the scenario's seed it seeds what is drawn."""
+    """Return the layout of a pipeline. `number` is its position in the scenario: with the scenario's seed it seeds
+    random draws."""
     order = in_order(pipeline)
     place = {name: position for position, name in enumerate(order)}
     keyed = {route.receiver for route in pipeline.routes if route.grouping in BY_THREAD}
@@ -237,7 +238,7 @@ class Emission:
         self.taken = 0
 
     def take(self, before: int, most: int) -> Ints:
-        """The next tuples due before a time, at most so many."""
+        """Return the next tuples due before a time, at most `most`."""
         blocks = [self._ready]
         amount = len(self._ready)
         while not self._ended and amount < most and (not len(blocks[-1]) or blocks[-1][-1] < before):
@@ -250,7 +251,7 @@ class Emission:
         return ready[:cut]
 
     def _block(self) -> Ints:
-        """The next BLOCK tuples; blocks are the same whoever asks, so random ones are too."""
+        """Return the next BLOCK tuples; blocks are the same for every caller, so random ones are too."""
         if self._draws is not None:
             wanted = self._position + np.cumsum(self._draws.exponential(size=BLOCK))
             self._position = float(wanted[-1])
@@ -266,9 +267,9 @@ class Emission:
         return np.rint(self._load.reached(wanted) * NANOSECONDS).astype(np.int64)
 
     def rest(self, edges: Ints) -> Ints:
-        """How many tuples that nobody took are due in each spell between edges, without making them one by one.
+        """Return how many remaining tuples are due in each spell between edges, without making them one by one.
 
-        Of a Poisson process the rest is a Poisson number for every spell, with the mean the load has in it.
+        For a Poisson process the rest is a Poisson number for every spell, with the mean the load has in it.
         """
         due: Ints = np.diff(np.searchsorted(self._ready, edges, side="left"))
         if self._ended:
@@ -295,14 +296,14 @@ def emissions_of(scenario: Scenario, pipeline: SimulatedPipeline, number: int) -
 
 
 TUPLES_A_WINDOW = 100_000
-"""Where the processor need not be shared out: windows of about so many tuples, that stay in the cache."""
+"""Tuples of a window if the processor need not be shared: they stay in the cache."""
 
 MOST_WINDOWS = 5000
-"""Where the processor need not be shared out: windows of more tuples where there would be more than so many."""
+"""Max windows if the processor need not be shared: windows are longer instead."""
 
 
 def processors_of(scenario: Scenario, layouts: Sequence[StageLayout]) -> contention.Processors | None:
-    """Of all slots that are ever used; None where none can be short of CPU."""
+    """Return the processors of all slots that are ever used; None if none can be short of CPU."""
     if not contention.may_be_short(scenario, layouts):
         return None
     stations = [station for pipeline in scenario.pipelines for station in pipeline.stations]

@@ -33,7 +33,7 @@ class Bottleneck:
     operator: str
     slot: Slot
     utilisation: float
-    """Of its threads' time, or of the link's."""
+    """Used share of its threads' time, or of the link's."""
     why: str
     """"service", "cpu" (its slot or node is short of CPU) or "network"."""
 
@@ -58,12 +58,12 @@ class StationOutcome:
     lost: int
     busy_seconds: float
     utilisation: float
-    """Of its threads' time."""
+    """Used share of its threads' time."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorOutcome:
-    """As its stations, added up; `sent` over all its streams."""
+    """The sums over its stations; `sent` is over all its streams."""
 
     received: int
     processed: int
@@ -78,7 +78,7 @@ class OperatorOutcome:
 class Latencies:
     """Seconds from when a tuple of the source was due until a descendant was processed by an end, past the warm-up.
 
-    `sample` holds all of them, or so many drawn at random where there are very many.
+    `sample` holds all of them, or a random sample if there are very many.
     """
 
     count: int
@@ -91,7 +91,7 @@ class Latencies:
 
     @property
     def milliseconds(self) -> dict[str, float]:
-        """p50, p95 and p99; empty where nothing was completed."""
+        """Return p50, p95 and p99; empty if nothing was completed."""
         quantiles = {name: self.quantile(part) for name, part in PERCENTILES.items()}
         return {name: 1000 * seconds for name, seconds in quantiles.items() if seconds is not None}
 
@@ -107,14 +107,14 @@ class LoadTimeline:
     backlog: Floats
     """Due but not completed nor lost, at the end of each spell."""
     latency_mean: Floats
-    """Seconds; not a number where nothing was completed. So are the percentiles, good to 3 %."""
+    """Seconds; NaN if nothing was completed. So are the percentiles, exact to 3 %."""
     latency_p50: Floats
     latency_p95: Floats
 
     @property
     def degree(self) -> Floats:
-        """The fairness degree from the start to each point: what was done as a part of what was needed,
-        `sum of min(completed, needed) / sum of needed`, where a spell needs what was offered in it."""
+        """Return the fairness degree from the start to each point: the completed part of the need, `sum of
+        min(completed, needed) / sum of needed`; a spell needs the tuples offered in it."""
         served = np.minimum(np.cumsum(self.completed), np.cumsum(self.offered))
         needed = np.cumsum(self.offered)
         return np.divide(served, needed, out=np.ones_like(served), where=needed > 0)
@@ -124,8 +124,8 @@ class LoadTimeline:
 class PipelineOutcome:
     """Rates in tuples/s of one source (every source emits the load), past the warm-up. Counts are of the whole time.
 
-    A tuple of a source is completed when every operator has processed what it causes: the least over operators of
-    `(tuples processed) / (tuples it gets per tuple of a source)`. So of two branches the slower one counts.
+    A tuple of a source is completed when every operator has processed all tuples it causes: the min over operators of
+    `(tuples processed) / (tuples it gets per tuple of a source)`. So the slower of two branches counts.
     """
 
     name: str
@@ -159,14 +159,14 @@ class PipelineOutcome:
     operators: Mapping[str, OperatorOutcome]
     stations: tuple[StationOutcome, ...]
     busiest: Bottleneck | None
-    """The station or link with the least to spare; None where nothing takes any time."""
+    """The station or link with the least spare capacity; None if nothing takes any time."""
     drained: tuple[tuple[float, float], ...] = ()
-    """Of every switch: when sources stopped, and when they went on."""
+    """For every switch: the times at which sources stopped and continued."""
 
     @property
     def stable(self) -> bool:
-        """As `Report.stable`: it did what was offered, or at least latency does not rise. And no station falls behind:
-        where a few are too slow, most tuples may not notice."""
+        """Whether it kept the offered rate, as `Report.stable`, or at least latency does not rise. Also no station may
+        fall behind: if a few are too slow, most tuples may not be affected."""
         if self.falling_behind > STABLE_SLOPE:
             return False
         if self.sustained_rate >= (1 - STABLE_SLOPE) * self.offered_rate:
@@ -175,7 +175,7 @@ class PipelineOutcome:
 
     @property
     def bottleneck(self) -> Bottleneck | None:
-        """What limits it, where it is not stable."""
+        """The station or link that limits it, if it is not stable."""
         return None if self.stable else self.busiest
 
 
@@ -204,7 +204,7 @@ class SimulationOutcome:
 
     @property
     def fairness(self) -> Floats:
-        """Of the cluster over time: the mean of its pipelines' degrees at each point of the timelines."""
+        """Fairness of the cluster over time: the mean of its pipelines' degrees at each point of the timelines."""
         degrees = np.array([pipeline.timeline.degree for pipeline in self.pipelines.values()])
         means: Floats = degrees.mean(axis=0)
         return means
@@ -245,9 +245,10 @@ def uses_of(scenario: Scenario, counters: Sequence[Counters]) -> tuple[dict[Slot
 
 
 def report_of(outcome: SimulationOutcome, pipeline: str) -> Report:
-    """Of one of the pipelines, past the warm-up. Slots are those it has threads on, with all that runs there.
+    """Return the report of one of the pipelines, after the warm-up. Slots are those it has threads on, with all that
+    runs there.
 
-    Points of its timeline stand for batches. The backlog is what is due and not done.
+    Points of its timeline stand for batches. The backlog is the tuples that are due and not done.
     """
     seen = outcome.pipelines[pipeline]
     own = {station.slot for station in seen.stations}

@@ -19,9 +19,9 @@ _SMALL_GROUPS = 1 << 16
 
 
 def in_time(times: Ints) -> Ints | None:
-    """The order that makes times rise, equal ones as they stand; None where they do already.
+    """Return the order that makes times rise, equal ones as they stand; None if they do already.
 
-    Time and position are packed into one number where they fit, so that sorting moves nothing else.
+    Time and position are packed into one number if they fit, so that sorting moves nothing else.
     """
     size = len(times)
     if size < 2 or bool((times[1:] >= times[:-1]).all()):
@@ -39,7 +39,7 @@ def in_time(times: Ints) -> Ints | None:
 
 
 def by_group(groups: Ints, amount: int) -> Ints | None:
-    """The order that brings groups 0, ..., amount - 1 together, each as it stands; None where they are already."""
+    """Return the order that brings groups 0, ..., amount - 1 together, each as it stands; None if they are already."""
     if amount == 1 or len(groups) < 2 or bool((groups[1:] >= groups[:-1]).all()):
         return None
     if amount <= _SMALL_GROUPS:
@@ -94,9 +94,10 @@ def _thread_by_thread(begin: Ints, done: Ints, threads: Ints) -> Ints:
 
 
 def shared_completions(arrivals: Ints, work: Ints, free: list[int], before: int) -> tuple[Ints, list[int]]:
-    """When tuples are done that start before a time, where the thread that is free first takes the next one.
+    """Return the times at which tuples that start before a time are done; the thread that is free first takes the next
+    one.
 
-    `free` is a heap; the answer is as long as tuples were started, with the heap after that.
+    `free` is a heap; the answer has one time for each started tuple, and the heap after that.
     """
     completed = []
     for arrival, needs in zip(arrivals.tolist(), work.tolist(), strict=True):
@@ -109,7 +110,7 @@ def shared_completions(arrivals: Ints, work: Ints, free: list[int], before: int)
 
 
 def copies(first: int, amount: int, selectivity: float) -> Ints:
-    """How many tuples each of the next `amount` causes after `first` others: `floor(n q) - floor((n - 1) q)`."""
+    """Return how many tuples each of the next `amount` causes after `first` others: `floor(n q) - floor((n - 1) q)`."""
     counts = np.floor(np.arange(first, first + amount + 1) * selectivity + TOLERANCE).astype(np.int64)
     caused: Ints = np.diff(counts)
     return caused

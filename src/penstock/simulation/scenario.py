@@ -1,4 +1,4 @@
-"""What is simulated, free of plans: stations and routes on a cluster, and what happens to them."""
+"""The input of a simulation, free of plans: stations and routes on a cluster, and events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 NANOSECONDS = 1_000_000_000
-"""Of a second. All times inside the engines are whole nanoseconds."""
+"""Nanoseconds of a second. All times inside the engines are whole nanoseconds."""
 
 BY_THREAD = frozenset({Grouping.FIELDS, Grouping.PARTIAL_KEY, Grouping.DIRECT})
 """Groupings that choose the thread, not just the slot: its threads then have a queue each."""
@@ -29,7 +29,7 @@ DEFAULT_MOST_WAITING = 1_000_000
 
 
 class Service(StrEnum):
-    """How long tuples take a thread."""
+    """Distribution of the time a tuple takes a thread."""
 
     CONSTANT = "constant"
     """All the same."""
@@ -41,7 +41,7 @@ class Arrivals(StrEnum):
     """When sources emit."""
 
     CONSTANT = "constant"
-    """Exactly as the load says."""
+    """Exactly the service time."""
     POISSON = "poisson"
     """At random, at the load's rate: gaps of the running count of the load are exponential with mean 1."""
 
@@ -54,16 +54,16 @@ class Station:
     slot: Slot
     threads: int
     service_seconds: float
-    """A tuple takes one of the threads so long, `k / I(k)` over the node's speed; 0: it limits nothing."""
+    """Seconds a tuple takes one of the threads, `k / I(k)` over the node's speed; 0: no limit."""
     cpu_seconds: float = 0.0
-    """Of a core, for one tuple."""
+    """Seconds of a core for one tuple."""
     idle_cpu: float = 0.0
     """Cores it takes whatever it does."""
     memory_mb: tuple[float, float] = (0.0, 0.0)
-    """Without work, and at its peak rate."""
+    """Memory without work, and at the peak rate."""
     service: Service = Service.CONSTANT
     batched: bool = False
-    """Its tuples wait for the next batch where the scenario has an interval."""
+    """Its tuples wait for the next batch if the scenario has an interval."""
 
     @property
     def rate(self) -> float:
@@ -87,12 +87,12 @@ class SimulatedRoute:
     selectivity: float = 1.0
     constant: float = 0.0
     bytes: float = 0.0
-    """Of one tuple; matters between nodes. 0: moving it takes no bandwidth."""
+    """Bytes of one tuple; matters between nodes. 0: moving it takes no bandwidth."""
     skew: float = 0.0
-    """Zipf's exponent of the keys: the n-th most frequent has a share in proportion to `n ** -skew`. 0: keys are so
-    many and so even that all threads get the same."""
+    """Zipf's exponent of the keys: the n-th most frequent has a share in proportion to `n ** -skew`. 0: all threads get
+    the same."""
     keys: int = 1000
-    """Different keys, where they are skewed."""
+    """Number of different keys, if they are skewed."""
 
     def __str__(self) -> str:
         return f"'{self.sender}' -> '{self.receiver}'"
@@ -107,14 +107,14 @@ class SimulatedPipeline:
     routes: tuple[SimulatedRoute, ...]
     sources: tuple[str, ...]
     load: Load
-    """Of every source."""
+    """Load of every source."""
     arrivals: Arrivals = Arrivals.CONSTANT
     in_flight: int | None = None
     """The most tuples of one source that may be on their way with all their descendants (a closed loop)."""
     queue_limit: int | None = None
-    """The most tuples that wait at a station. Where it is full its senders' threads wait with theirs: back-pressure."""
+    """Max tuples waiting at a station. If it is full, its senders' threads wait with theirs: back-pressure."""
     replay_seconds: float | None = None
-    """A tuple of a source with a lost descendant is emitted again so long after it was emitted; None: it is lost."""
+    """Seconds after which a tuple of a source with a lost descendant is emitted again; None: it is lost."""
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ class Network:
     same_rack_ms: float = 0.5
     other_rack_ms: float = 1.0
     bandwidth_mbps: float | None = None
-    """Of every node, out and in; None: as the cluster says. A link carries one tuple after the other."""
+    """Bandwidth of every node, out and in; None: that of the cluster. A link carries one tuple after the other."""
 
     def hop_ms(self, distance: Distance) -> float:
         return (self.same_slot_ms, self.same_node_ms, self.same_rack_ms, self.other_rack_ms)[distance]
@@ -138,7 +138,8 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A node that fails, and may return. What waits or is worked on there is lost, and what is sent there meanwhile.
+    """A node that fails, and may return. Tuples that wait or are in work there are lost, and so are tuples sent there
+    meanwhile.
 
     Sources there emit nothing meanwhile: their tuples wait outside.
     """
@@ -153,7 +154,7 @@ class Switch:
     """Another placement of a pipeline from a moment on.
 
     With `drain` its sources stop, everything on its way is finished, and the new stations begin `pause_seconds` later:
-    nothing is lost. Without, what is on its way is lost. Tuples due meanwhile wait outside.
+    nothing is lost. Without it, tuples on their way are lost. Tuples due meanwhile wait outside.
     """
 
     at: float
@@ -181,21 +182,20 @@ class Scenario:
     slot_cores: float | None = 1.0
     """Cores of a slot; None: a slot is a process that may take all of its node."""
     window_seconds: float = DEFAULT_WINDOW_SECONDS
-    """How often the processor is shared out anew."""
+    """Seconds after which the processor is shared anew."""
     outages: tuple[Outage, ...] = ()
     switches: tuple[Switch, ...] = ()
     points: int = 60
-    """Of what is told over time."""
+    """Number of points of a timeline."""
     most_waiting: int = DEFAULT_MOST_WAITING
-    """Tuples of one pipeline that are held in memory. Where there are more, sources wait outside until there are
-    fewer."""
+    """Max tuples of one pipeline held in memory. Above it, sources wait outside."""
 
 
 # Check a scenario before it is simulated.
 
 
 def check_scenario(scenario: Scenario) -> None:
-    """Raises a `BadInputError` that names what is wrong."""
+    """Raise a `BadInputError` that names the fault, if there is one."""
     _above_zero("seconds", scenario.seconds)
     _above_zero("window_seconds", scenario.window_seconds)
     if not 0 <= scenario.warm_up < scenario.seconds:
@@ -366,7 +366,7 @@ MOST_WINDOWS = 4_000_000
 
 
 def within(what: str, value: float, least: float, most: float, unit: str = "") -> None:
-    """One line that says the limit; what is no number is within nothing."""
+    """Raise a one-line error with the limit if `value` is outside it, or NaN."""
     if not least <= value <= most:
         raise BadInputError(f"{what}: expected {least:g} to {most:g}{unit}, found {value:g}")
 
@@ -398,8 +398,9 @@ def check_limits(scenario: Scenario, *, events: bool) -> None:
 
 
 def _tuples(pipeline: SimulatedPipeline, scenario: Scenario) -> float:
-    """How many tuples of its sources get in at most: what is due, or what the slowest operator does and what may wait
-    before it. The others stay outside, and cost nothing. Streams may carry a constant number more, whatever comes."""
+    """Return the max number of tuples of its sources that enter: the due ones, or those the slowest operator processes
+    and those that may wait before it. The others stay outside, and cost nothing. Streams may carry a constant number
+    more in any case."""
     gains = dict.fromkeys(pipeline.sources, 1.0)
     for name in in_order(pipeline):
         for route in pipeline.routes:

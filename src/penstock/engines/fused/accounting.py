@@ -1,4 +1,4 @@
-"""From what Spark and the tasks tell of a batch to what a report is made of."""
+"""From reports of Spark and of tasks about a batch to the figures of a report."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 LATENCY_POINTS = 65
-"""Latencies of a batch are told by so many evenly spaced quantiles."""
+"""Number of evenly spaced quantiles in which latencies of a batch are reported."""
 
 
 class BatchObserver:
-    """`load` where the run's own generator is the source: only then is known when a tuple was due. `local_slots`: so
-    many threads of one executor are the slots; None: executors are. `reads`: how often the query reads each of its
-    sources."""
+    """Observer of batches. `load`: only if the run's own generator is the source; otherwise the due time of a tuple is
+    not known. `local_slots`: slots are this number of threads of one executor; None: executors are slots. `reads`:
+    times the query reads each of its sources."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class BatchObserver:
         self._local_slots = local_slots
         self._reads = reads
         self._executors: dict[str, list[str]] = {}
-        """By host, in the order they were first heard of."""
+        """Executors by host, in the order in which they were first seen."""
         self.reached = 0
         """Tuples of the load up to here were committed, as Spark knows them."""
         self.began = 0.0
@@ -123,8 +123,8 @@ class BatchObserver:
         return last - first, max(0, due - last), finished - self.began - at
 
     def _rows_of_sources(self, progress: StreamingQueryProgress, records: BatchRecords | None) -> int:
-        """As many as came into code, where all rows of every source do; else what Spark counts, which counts a source
-        as often as the query reads it."""
+        """Return the rows that came into code, if all rows of every source do; else Spark's count, which counts a
+        source as often as the query reads it."""
         entered = {} if records is None else records.entered()
         if all(source in entered for source in self._pipeline.sources):
             return sum(entered[source] for source in self._pipeline.sources)
@@ -179,8 +179,8 @@ class BatchObserver:
         return tuple(slots)
 
     def _slot(self, task: TaskRecord) -> Slot:
-        """Where the task ran: the slot its executor holds; else the executor, by its number on its host. Which of its
-        own threads Spark chose nobody knows: partitions are counted to them in turn."""
+        """Return the slot of a task: the slot its executor holds; else the executor, by its number on its host. Spark's
+        choice among its own threads is not known: partitions are assigned to them in turn."""
         if self._local_slots is not None:
             return Slot(EMBEDDED_NODE, task.partition % self._local_slots)
         node, slash, number = task.slot.rpartition("/")
@@ -207,8 +207,8 @@ class BatchObserver:
 
 
 def load_progress(progress: StreamingQueryProgress) -> SourceProgress | None:
-    """Of the load generator, which may stand anywhere among the sources: its offset is a number of tuples. None: it has
-    not begun."""
+    """Return the progress of the load generator, at any position among the sources: its offset is a number of tuples.
+    None: it has not begun."""
     for source in progress.sources:
         offset = parsed_offset(source.endOffset)
         if isinstance(offset, dict) and isinstance(offset.get("tuples"), int):
@@ -217,7 +217,8 @@ def load_progress(progress: StreamingQueryProgress) -> SourceProgress | None:
 
 
 def reads_of_sources(frame: DataFrame, sources: int) -> float:
-    """How often a query reads each of its `sources`, on average: a frame that several read is in its plan as often."""
+    """Return how often a query reads each of its `sources`, on average: a frame with several readers is in its plan
+    once for each."""
     return max(1.0, len(stream_formats(frame)) / max(1, sources))
 
 
@@ -233,7 +234,7 @@ def _tuples(offset: str | None) -> int:
 
 
 FOLDED_EVERY = 512
-"""So many batches are folded into one file."""
+"""Number of batches folded into one file."""
 _FOLDED = "until-"
 
 
@@ -251,9 +252,9 @@ class AuditFolder:
     def account_for(
         self, batch: int, records: BatchRecords, work_out: Callable[[], BatchRecords] | None
     ) -> BatchRecords:
-        """`work_out` runs a batch that was begun before. Sinks that have it from then leave it out, and no task says
-        anything of it: what was written down then stays. Where that attempt did not come so far the batch is worked
-        out, only to be counted."""
+        """Return the records of a batch. `work_out` runs a batch that was begun before: its sinks may have it already
+        and skip it, and then no task reports on it, so the records written then stay. If that attempt did not get
+        there, the batch is computed again, only to be counted."""
         if not records.tasks and work_out is not None:
             if (self._folder / f"{batch:012d}").exists():
                 return records
@@ -262,8 +263,8 @@ class AuditFolder:
         return records
 
     def _fold(self, last: int) -> None:
-        """Batches up to `last` are committed, or the next one would not have begun. Their files are removed when one
-        file holds them all, which says up to where: whoever dies in between leaves only what is not read any more."""
+        """Fold the files of committed batches, up to `last`, into one whose name has that number. They are removed
+        afterwards: a death in between leaves only files that are not read any more."""
         target = self._folder / f"{_FOLDED}{last:012d}"
         files = self._files(last)
         if files == [target]:
@@ -288,8 +289,8 @@ class AuditFolder:
         return whole
 
     def audit(self, last_committed: int, reached: int) -> Audit:
-        """Every id up to the highest seen, and up to where the source says it is (`reached`), must have come out
-        somewhere; no sink may have one twice on one path."""
+        """Return the audit: every id up to the highest seen, and up to the source's position (`reached`), must have
+        come out somewhere; no sink may have one twice on one path."""
         whole = self._merged(self._files(last_committed))
         filtered = sum(count.filtered for count in whole.operators.values())
         if whole.ids is None:
@@ -307,14 +308,14 @@ def audit_of(ids: IdBitmaps, reached: int, dead: int, filtered: int) -> Audit:
 
 
 class BatchShares:
-    """What is watched may change while the query runs, from any thread."""
+    """Shares of a batch above thresholds. The watched fields may change while the query runs, from any thread."""
 
     def __init__(self, passes: PassCounter) -> None:
         self._passes = passes
         self._watched: dict[int, tuple[str, float]] = {}
         self._observed: list[tuple[str, list[int]]] = []
         self.last: Mapping[int, float] = {}
-        """Of the last batch that held tuples, by what is watched."""
+        """Shares of the last batch that held tuples, by the watched field."""
 
     def watch(self, fields: Mapping[int, tuple[str, float]]) -> None:
         """A field and a threshold, by a number of the caller's."""
@@ -322,7 +323,7 @@ class BatchShares:
         self.last = {number: share for number, share in self.last.items() if number in fields}
 
     def observed(self, sink: str, frame: DataFrame) -> DataFrame:
-        """The same frame; where it has fields that are watched, they are counted as it is written."""
+        """Return the same frame; if it has watched fields, they are counted as it is written."""
         counted = {number for _, numbers in self._observed for number in numbers}
         here = {
             number: watched
@@ -359,7 +360,7 @@ class BatchShares:
 
 
 class WrittenRows:
-    """Of the sinks that get all they get from an operator of Spark's own, batch by batch."""
+    """Rows of the sinks that get all their rows from an operator of Spark's own, batch by batch."""
 
     def __init__(self, pipeline: Pipeline, code: Mapping[str, Logic], passes: PassCounter) -> None:
         own = sparks_own_code(code)
@@ -370,11 +371,11 @@ class WrittenRows:
             if len(pipeline.inputs(sink)) == 1 and is_sparks_own(pipeline, pipeline.inputs(sink)[0].sender, own)
         ]
         self._only = self._sinks[0] if sinks == self._sinks[:1] else None
-        """The one sink there is: of some sinks Spark says itself how many rows it wrote."""
+        """The only sink, if there is one: Spark itself reports the rows written to some sinks."""
         self._passes = passes
         self._observed: dict[int, dict[str, str]] = {}
         self._unknown: Counter[str] = Counter()
-        """Batches of which nobody knows how many rows a sink got."""
+        """Batches whose rows in a sink are not known."""
 
     def observed(self, batch: int, sink: str, frame: DataFrame) -> DataFrame:
         """The same frame, whose rows are counted as it is written."""
@@ -385,7 +386,7 @@ class WrittenRows:
         return counting
 
     def of_batch(self, progress: StreamingQueryProgress) -> dict[str, int]:
-        """By sink; one is left out of which nobody knows, because a function of the user's did not read all rows."""
+        """Return rows by sink; a sink is left out if a function of the user's did not read all rows."""
         by_spark = progress.sink.numOutputRows
         if self._only is not None and by_spark >= 0:
             return {self._only: by_spark}

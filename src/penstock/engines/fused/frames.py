@@ -51,8 +51,8 @@ _WINDOW = "penstock_window"
 
 
 def aggregate_frame(frame: DataFrame, aggregate: Aggregate, due: str) -> DataFrame:
-    """Time is the field the aggregation names, else when a tuple was `due` (a column of the frame where the load
-    generator made it), else when it was taken in."""
+    """Return the aggregation of a frame. Its time is the field it names, else the due time of a tuple (column `due`,
+    from the load generator), else the time it was taken in."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - what everybody calls them; Spark loads when used
 
     # a value that cannot be had as its type is null: raised, it would end this attempt and every one after it.
@@ -107,20 +107,20 @@ def _interval(seconds: float) -> str:
 
 
 CIRCLE = 1_000_000
-"""Into so many parts the circle of shares is cut, where a hash says on which a row lies."""
+"""Number of parts of the circle of shares, in which a hash gives the position of a row."""
 
 
 @dataclass(frozen=True)
 class Frames:
-    """What a query is made of: one `frame` for all sinks. `parts`: where it has the number of a part and a struct of
-    columns for each, the number of the part that each sink gets; None: all sinks get all of it."""
+    """Frames of a query: one `frame` for all sinks. `parts`: if it has the number of a part and a struct of columns for
+    each, the number of the part that each sink gets; None: all sinks get all of it."""
 
     sinks: tuple[str, ...]
     frame: DataFrame
     parts: Mapping[str, int] | None
     mode: OutputMode
     to_code: tuple[pa.Schema, ...] = ()
-    """What goes to code: the rows of each region."""
+    """Schemas of rows that go to code, one for each region."""
 
     def of_sink(self, batch: DataFrame, sink: str) -> DataFrame:
         """The part of a batch that goes to one sink."""
@@ -128,8 +128,9 @@ class Frames:
 
 
 class FrameBuilder:
-    """`load` makes the frame of the load generator, `read` that of another source. `schemas` are known beforehand where
-    code says none; `learn` finds them out, from the steps of a region and the frames that enter it."""
+    """Builds the frame of a query. `load` makes the frame of the load generator, `read` that of another source.
+    `schemas` are known beforehand for code that declares none; `learn` infers them from the steps of a region and the
+    frames that enter it."""
 
     def __init__(
         self,
@@ -187,8 +188,8 @@ class FrameBuilder:
         return all(sender == LOAD_ENTRY or sender in self._frames for sender in senders)
 
     def _frame(self, sender: str, *, with_due: bool = False) -> DataFrame:
-        """What a stream from `sender` carries, for Spark's own operators and sinks: without what is beside a row, but
-        for when it was due where that is asked for."""
+        """Return the rows sent by `sender`, for Spark's own operators and sinks, without the id column; the due column
+        only if `with_due`."""
         frame = self._frames[sender] if sender in self._frames else self._load().drop(ID_COLUMN)
         return frame if with_due else frame.drop(DUE_COLUMN)
 
@@ -196,7 +197,7 @@ class FrameBuilder:
         return self.apply(name, *self.inputs_of(name))
 
     def apply(self, name: str, *inputs: DataFrame) -> DataFrame:
-        """What an operator of Spark's own makes of frames, one for each stream it reads."""
+        """Return the result of an operator of Spark's own for frames, one for each stream it reads."""
         from pyspark.sql import DataFrame  # noqa: PLC0415 - Spark loads only when it is used
 
         operator = self._pipeline.operators[name]
@@ -219,7 +220,7 @@ class FrameBuilder:
         return made
 
     def inputs_of(self, name: str) -> list[DataFrame]:
-        """What an operator of Spark's own gets: a frame for each of its streams."""
+        """Return the input of an operator of Spark's own: a frame for each of its streams."""
         aggregate = self._pipeline.operators[name].aggregate
         streams = self._pipeline.inputs(name)
         if aggregate is not None:
@@ -228,7 +229,7 @@ class FrameBuilder:
         return [with_watermark(self._pipeline, stream.sender, self._stream(stream)) for stream in streams]
 
     def _stream(self, stream: Stream, *, with_due: bool = False) -> DataFrame:
-        """What a stream carries: the part of its sender's rows that takes this way."""
+        """Return the rows of a stream: the part of its sender's rows that goes this way."""
         return self._part_of(self._frame(stream.sender, with_due=with_due), stream)
 
     def _part_of(self, frame: DataFrame, stream: Stream) -> DataFrame:
@@ -296,16 +297,16 @@ class FrameBuilder:
                 self._frames[name] = part
 
     def _readers(self, name: str, region: Region | None = None) -> int:
-        """How many read what an operator sends; inside its own region it is handed on without Spark, and sinks that
-        get all of it share it."""
+        """Return the number of readers of an operator's output; inside its own region it is passed on without Spark,
+        and sinks that get all of it share it."""
         inside = () if region is None else region.operators
         receivers = [stream.receiver for stream in self._pipeline.outputs(name) if stream.receiver not in inside]
         sharing = sum(self._read_whole.get(receiver) == name for receiver in receivers)
         return len(receivers) - max(0, sharing - 1)
 
     def _for_all_readers(self, frame: DataFrame, readers: int) -> DataFrame:
-        """Spark works a frame out again for each of its readers. Behind a shuffle it has the same tasks every time, so
-        that what they tell of themselves again goes by the same names, and counts once."""
+        """Return a frame for all its readers. Spark computes a frame again for each of them. After a shuffle it has the
+        same tasks every time, so repeated reports have the same names and count once."""
         return frame if readers <= 1 else frame.repartition(self._options.slots)
 
     def _entering(self, entry: str) -> DataFrame:
@@ -329,7 +330,7 @@ class FrameBuilder:
             numbers = {name: number for number, name in enumerate(exits)}
             return Frames(exits, tagged_region[1], numbers, mode)
         frames: dict[str, DataFrame] = {}
-        """By what is read: sinks that read the same share it, so that it is in the query once."""
+        """Frames by their origin: sinks that read the same share it, so that it is in the query once."""
         reads = {sink: self._read_whole.get(sink, sink) for sink in sinks}
         for sink, read in reads.items():
             if read not in frames:
@@ -355,7 +356,7 @@ def cut_of(pipeline: Pipeline, code: Mapping[str, Logic]) -> Cut:
 
 
 def read_whole(pipeline: Pipeline, cut: Cut) -> dict[str, str]:
-    """By sink, the sender of whom Spark hands it all rows, and no others."""
+    """Return, by sink, the sender whose rows Spark hands to it unchanged and complete."""
     whole = {}
     for name, operator in pipeline.operators.items():
         streams = pipeline.inputs(name)
@@ -370,7 +371,8 @@ def _part(tagged: DataFrame, number: int) -> DataFrame:
 
 
 def _without_copy(frame: DataFrame) -> DataFrame:
-    """What comes straight from the load generator has the number of a tuple twice; the worker knows (`with_marks`)."""
+    """Return the frame without a second copy of the tuple's number, which rows straight from the load generator have;
+    the worker adds it (`with_marks`)."""
     return frame.drop(VALUE_COLUMN) if set(frame.columns) == {ID_COLUMN, DUE_COLUMN, VALUE_COLUMN} else frame
 
 
@@ -400,7 +402,8 @@ def _tagged_union(frames: Sequence[DataFrame], tag: str, prefix: str) -> DataFra
 
 
 def query_mode(pipeline: Pipeline, sinks: Sequence[str]) -> OutputMode:
-    """Of the query: what the sinks say, which must be one thing; else what the aggregations need."""
+    """Return the mode of the query: the one that the sinks declare, which must agree; else the one that the
+    aggregations need."""
     declared = {sink: writing_of(pipeline.operators[sink]).mode for sink in sinks}
     modes = {mode for mode in declared.values() if mode is not None}
     if len(modes) > 1:
@@ -434,7 +437,7 @@ def check_pickled(code: Mapping[str, Logic]) -> None:
 
 
 def check_columns(columns: Iterable[str], who: str) -> None:
-    """Spark does not tell small letters from capitals."""
+    """Reject columns that differ in case alone: Spark ignores case."""
     for column in columns:
         if column.lower() in RESERVED:
             raise BadInputError(f"{who}: column '{column}': Penstock keeps that name for itself; rename it")
@@ -445,7 +448,7 @@ def check_columns(columns: Iterable[str], who: str) -> None:
 
 @dataclass(frozen=True)
 class CodeOptions:
-    """How code runs inside a slot. `threads` are those of each operator in ONE slot."""
+    """Options of code inside a slot. `threads` are those of each operator in ONE slot."""
 
     run: str
     code: Mapping[str, Logic]
@@ -456,23 +459,23 @@ class CodeOptions:
     environment: Mapping[str, str] = field(default_factory=dict)
     crumbs: str = ""
     slots: int = 1
-    """What several operators read is shuffled once, into so many parts."""
+    """Number of parts of the one shuffle for rows with several readers."""
     timezone: str = "UTC"
-    """Of the session: its clock is what times without a zone are of."""
+    """Time zone of the session: the zone of times without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """Where tuples come into a region: all that one of its `entries` sends, or one stream of it whose rows Spark chose,
-    by its number in the pipeline."""
+    """An entrance of tuples into a region: all rows that one of its `entries` sends, or one stream of it whose rows
+    Spark chose, by its number in the pipeline."""
 
     entry: str
     stream: int | None = None
 
 
 def entrances_of(pipeline: Pipeline, region: Region, divided: Collection[str]) -> tuple[Entrance, ...]:
-    """In the order of a region's entries. `divided`: senders whose weighted streams Spark divides, so that each comes
-    in by an entrance of its own."""
+    """Return the entrances in the order of a region's entries. `divided`: senders whose weighted streams Spark divides,
+    so that each comes in by an entrance of its own."""
     entrances: dict[Entrance, None] = {}
     for name in region.operators:
         if pipeline.operators[name].kind is Kind.SOURCE:
@@ -510,7 +513,7 @@ def steps_of(
 ) -> tuple[Step, ...]:
     """The operators of a region for one slot. `known` has the schemas of entries, and gets those of operators.
 
-    Without `strict` an operator whose schema nobody knows has none: that is how it is found out.
+    Without `strict` an operator with an unknown schema has none, so that it can be inferred.
     """
     position = {name: number for number, name in enumerate(region.operators)}
     entrances = entrances_of(pipeline, region, divided)
@@ -589,7 +592,7 @@ def _schema_of(
 
 
 def _shared_columns(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """Of the same name and type in all."""
+    """Return the columns with the same name and type in all."""
     return pa.schema(
         [
             column

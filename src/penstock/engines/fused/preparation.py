@@ -84,7 +84,7 @@ def closing_notes(pipeline: Pipeline, setup: FusedSetup, rate: float, interval_s
 
 
 def predictions(setup: FusedSetup, interval_seconds: float, sources: int) -> dict[str, Any]:
-    """What a result is told of it: rates are of all `sources` together. The latency of a source of the user's own is
+    """Return the predictions in a result: rates are of all `sources` together. The latency of a source of the user's own is
     counted from when Spark took a tuple in: it is that of the batch."""
 
     def use(rate: float) -> tuple[float, float]:
@@ -106,9 +106,9 @@ def predictions(setup: FusedSetup, interval_seconds: float, sources: int) -> dic
 FIGURES_SECONDS = 1.0
 """Seconds between two reports of figures to a listener."""
 UNKNOWN_RATE = 1e9
-"""What comes of a source of the user's own is not known: threads are chosen as for more than can be done."""
+"""Assumed rate of a source of the user's own, which is not known: threads are chosen for more than can be processed."""
 FIRST_ROWS = 50
-"""Tuples per slot of the first batch where no model says how many are a second of work."""
+"""Tuples per slot of the first batch if no model gives the number for a second of work."""
 
 
 @dataclass(frozen=True)
@@ -289,8 +289,8 @@ def _plan_rates(plan: SavedPlan, where: str) -> dict[str, float | None]:
 def batch_hearer(
     listener: Listener, load: Load | None, seconds: float | None
 ) -> tuple[Callable[[BatchObservation], None], Callable[[], Figures | None]]:
-    """Who hears of every batch of a run and tells the listener, and the figures of late for whoever asks. Figures take
-    time to work out, so the listener hears them once a second."""
+    """Return a function that passes each batch of a run to the listener, and one that returns the latest figures.
+    Figures take time to compute, so the listener gets them once a second."""
     recent, since_figures = RecentBatches(load, seconds), Stopwatch()
 
     def hear(batch: BatchObservation) -> None:
@@ -310,8 +310,8 @@ def batch_hearer(
 def spec_of(
     job: FusedJob, config: RunConfig, run: str, folder: Path, checkpoint: str | None = None, *, is_kept: bool = True
 ) -> FusedSpec:
-    """What to run. `checkpoint`: used if the options name none; default: in the folder. `is_kept`: the folder stays, so
-    that the run can be resumed."""
+    """Return the specification of the query. `checkpoint`: used if the options name none; default: in the folder.
+    `is_kept`: the folder stays, so that the run can be resumed."""
     from penstock.engines.fused.query import FusedSpec  # noqa: PLC0415 - Spark loads only when it is used
 
     driven = is_driven_by_load(job.pipeline)
@@ -333,8 +333,8 @@ def spec_of(
 
 
 def audits(job: FusedJob, asked: bool | None) -> bool:
-    """Whether every tuple is looked for in what came out: as asked, else where the load generator emits them and they
-    can be told apart."""
+    """Return whether every tuple is audited: as asked; by default if the load generator emits them and they can be told
+    apart."""
     unaudited = unaudited_by(job.pipeline, sparks_own_code(job.logic))
     if asked and unaudited is not None:
         raise BadInputError(
@@ -400,7 +400,7 @@ def describe_run(job: FusedJob, folder: RunFolder, checkpoint: str, given: str |
 
 
 def describe_slots(folder: RunFolder, slots: int) -> None:
-    """Write the slots of now for whoever resumes the run, each with the threads it had; batches are sized for them."""
+    """Write the present slots for a resumed run, each with the threads it had; batches are sized for them."""
     known = folder.description
     rows = max(1, known.most_rows * slots // known.slots)
     config = replace(known.config, slots=slots)
@@ -439,7 +439,8 @@ def code_only_in_python(pipeline: Pipeline) -> bool:
 
 
 def name_to_resume_by(given: RunnableLike) -> str | None:
-    """What names a pipeline or plan wherever the run is resumed: a file by its whole path. None: it is an object."""
+    """Return the name of a pipeline or plan for resuming the run from anywhere: a file by its whole path. None: it is
+    an object."""
     if not isinstance(given, str | Path):
         return None
     is_file = os.path.isfile(given)  # noqa: PTH113 - no error for odd names
@@ -474,8 +475,8 @@ def prepare_as_before(known: RunDescription, folder: RunFolder, given: Pipeline 
 
 
 def _named(known: RunDescription, folder: str) -> RunnableLike:
-    """The pipeline or plan by the name it was given: code that lies beside its file is found by that. Without a name
-    code is found where the run was started."""
+    """Return the pipeline or plan by the name it was given: code beside its file is found by that. Without a name, code
+    is found in the folder in which the run was started."""
     if known.given is not None:
         return known.given
     if known.definition is None:

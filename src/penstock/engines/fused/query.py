@@ -2,8 +2,8 @@
 
     source (Spark's own)  ->  mapInArrow: a region of code  ->  Spark's own operators  ->  ...  ->  foreachBatch: sinks
 
-The query's checkpoint knows what was committed; sinks know a batch by its number. So whatever dies, a batch that is run
-again takes the place of its first attempt.
+The query's checkpoint records committed batches; sinks recognise a batch by its number. So after any death a batch that
+is run again replaces its first attempt.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FusedSpec:
-    """What to run and how. `threads` are those of each operator in ONE slot."""
+    """Specification of a fused query. `threads` are those of each operator in ONE slot."""
 
     run: str
     """Names the run for good, in files and tables of sinks too."""
@@ -71,19 +71,19 @@ class FusedSpec:
     threads: Mapping[str, int]
     slots: int
     folder: Path
-    """Of the run, on this machine."""
+    """Folder of the run, on this machine."""
     checkpoint: str
-    """Where Spark keeps its own: reached by the driver and every executor."""
+    """Spark's checkpoint: reachable from the driver and every executor."""
     config: RunConfig = field(default_factory=RunConfig)
     load: Load | None = None
     most_rows: int = 1_000_000
     """The most tuples of the load one batch takes in, over all slots."""
     batch_seconds: float | None = None
-    """Where given, `most_rows` is only the beginning: batches are resized to hold so many seconds of work."""
+    """Seconds of work that batches are resized to hold; then `most_rows` is only the first size."""
     environment: Mapping[str, str] = field(default_factory=dict)
     audit: bool = False
     close_windows: bool = False
-    """With `until_end`: the run will not be resumed, so windows that are open at the end are sent on as they are."""
+    """With `until_end`: the run will not be resumed, so windows open at the end are closed and sent."""
     save_files: Callable[[], None] = lambda: None
     """Makes the files of `folder` durable. Called before Spark commits a batch."""
 
@@ -98,13 +98,13 @@ class FusedSpec:
 MOST_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 MOST_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 NO_LOOK = "2147483647"
-"""With this Spark does not ask how many bytes a batch has."""
+"""Value with which Spark does not check the bytes of a batch."""
 BATCH_BYTES = 64 * 2**20
 """At most, as Spark's own bound."""
 
 
 def row_bytes(kind: pa.DataType) -> int | None:
-    """Of a value, with the byte that says whether there is one; None: that depends on the value."""
+    """Return the bytes of a value, including the byte for null; None: that depends on the value."""
     if pa.types.is_struct(kind):
         inside = [row_bytes(field.type) for field in kind]
         return None if None in inside else 1 + sum(size for size in inside if size is not None)
@@ -129,7 +129,7 @@ def bounded_by_rows(schemas: Iterable[pa.Schema], most_rows: int) -> dict[str, s
 
 
 def settings_for(session: SparkSession, schemas: Iterable[pa.Schema]) -> Mapping[str, str]:
-    """Nothing where somebody has said how many bytes there may be."""
+    """Return the settings; nothing if the user has set a limit of bytes."""
     if session.conf.get(MOST_BYTES, None) is not None:
         return {}
     return bounded_by_rows(schemas, int(session.conf.get(MOST_ROWS) or 0))
@@ -139,7 +139,7 @@ def settings_for(session: SparkSession, schemas: Iterable[pa.Schema]) -> Mapping
 
 
 NONE = cast("str", None)
-"""As a local property of Spark's: there is none."""
+"""Local property of Spark's for no value."""
 
 
 @contextmanager
@@ -166,7 +166,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CloseRun:
-    """For `DataFrame.mapInArrow`: says which worker has closed its part of the run, and what that raised."""
+    """For `DataFrame.mapInArrow`: reports which worker has closed its part of the run, and any error."""
 
     run: str
 
@@ -181,10 +181,10 @@ class CloseRun:
 
 
 def close_in_workers(session: SparkSession, run: str, workers: Collection[WorkerName]) -> list[str]:
-    """Asks all of `workers`, and says what could not be closed.
+    """Ask all of `workers`, and return what could not be closed.
 
     Spark gives a task to the worker that has been idle for longest: of twice as many tasks as there are workers one
-    comes to each. Those who have not answered in the end are gone, and have closed before, or close when they end.
+    comes to each. Workers without an answer are gone, and have closed before, or close when they end.
     """
     left, failures = set(workers), list[str]()
     for _ in range(MOST_ROUNDS):
@@ -210,7 +210,7 @@ CLOSED_BEFORE = (
 
 
 class FusedQuery:
-    """A query that runs. `show` hears (sink, tuple as JSON) what consoles show."""
+    """A query that runs. `show` gets (sink, tuple as JSON) for consoles."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class FusedQuery:
         if self._driven_by_load and spec.load is None:
             raise BadInputError(f"pipeline '{spec.pipeline.name}': its source emits what is asked for: give a rate")
         self._bounds_batches = self._driven_by_load or bool(read_by_us(session, spec.pipeline))
-        """A source of ours takes in what the run says."""
+        """Whether a source of ours bounds its batches as the run asks."""
         self._lag: dict[str, int] = {}
         self._groups = ToldGroups(session, spec.pipeline)
         spec.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -252,7 +252,7 @@ class FusedQuery:
         self._begun_before = -1
         """The last batch that was under way before the query was started."""
         self._drained = threading.Event()
-        """No batch may begin to write: sources of Spark's own cannot be told to hold."""
+        """Set if no batch may begin to write: Spark's own sources cannot be held."""
         self._bound: BatchBound | None = None
         if self._bounds_batches:
             self._bound = BatchBound(spec.folder, spec.most_rows, spec.slots, spec.batch_seconds)
@@ -290,9 +290,9 @@ class FusedQuery:
         return made.build()
 
     def _may_be_counted_by_spark(self) -> bool:
-        """Whether nothing has to be done when a batch is there: Spark's sink that keeps nothing does, and spares its
-        rows the way from one plan to the next that `foreachBatch` is. Where nothing more may be taken in, that has to
-        be seen to."""
+        """Return whether nothing has to be done for a batch. Then Spark's sink that keeps nothing is used, which spares
+        its rows the way from one plan to the next that `foreachBatch` has. Not if the end of the input must be
+        enforced."""
         if self._was_closing:
             return False
         only = self._frames.sinks[0] if len(self._frames.sinks) == 1 else None
@@ -319,7 +319,7 @@ class FusedQuery:
     # -- a batch ---------------------------------------------------------------------------------------------------
 
     def _write(self, batch: DataFrame, number: int) -> None:
-        """For `foreachBatch`: every sink gets its part, in one pass over the data."""
+        """Give every sink its part, in one pass over the data. Called by `foreachBatch`."""
         if self._drained.is_set():
             raise RunFailedError("the run was drained: the batch is left to whoever goes on with it")
         if self._last_batch is not None and number > self._last_batch:
@@ -364,8 +364,8 @@ class FusedQuery:
     # -- while it runs ---------------------------------------------------------------------------------------------
 
     def begin(self, is_given_up: Callable[[], bool] = lambda: False) -> float:
-        """From now on the load runs, once the query is ready for it, unless it is given up before that; returns when it
-        began. Other sources began when the query was started, and nobody waits for their first batch."""
+        """Begin the load once the query is ready for it, unless it is given up before; return the time it began. Other
+        sources began when the query was started, without waiting for their first batch."""
         began = now()
         if self._driven_by_load:
             with self._better_said():
@@ -395,8 +395,8 @@ class FusedQuery:
 
     @contextmanager
     def _better_said(self) -> Iterator[None]:
-        """What was said when a batch was written is said better than by Spark, which repeats it. A query that ended
-        before its first batch was told something wrong."""
+        """Raise the error of writing a batch instead of Spark's, which repeats it less clearly. An error before the
+        first batch is bad input."""
         try:
             yield
         except RunFailedError as error:
@@ -416,7 +416,7 @@ class FusedQuery:
 
     @property
     def progress(self) -> list[StreamingQueryProgress]:
-        """What Spark tells of the last batches."""
+        """Return Spark's progress of the last batches."""
         return self._query.recent_progress
 
     @property
@@ -447,14 +447,14 @@ class FusedQuery:
         return self._query.idle_at
 
     def spread_over(self, slots: int) -> None:
-        """From the next batch on sources of ours are cut for so many slots; Spark's own sources cut as they do."""
+        """Cut sources of ours for `slots` slots from the next batch on; Spark's own sources cut as they do."""
         if self._bounds_batches:
             load_source.spread_over(self._spec.folder, slots)
             if self._spec.batch_seconds is None:
                 load_source.bound_batches(self._spec.folder, max(1, self._spec.most_rows * slots // self._spec.slots))
 
     def drain(self) -> None:
-        """Take in nothing more, and finish what is under way."""
+        """Take in nothing more, and finish the batch under way."""
         if self._driven_by_load:  # with topics beside it, it is unknown when all is quiet
             load_source.hold(self._spec.folder)
             self._query.drain()
@@ -477,7 +477,7 @@ class FusedQuery:
 
     @property
     def first_errors(self) -> tuple[str, ...]:
-        """Of dead letters, one line each."""
+        """First errors of dead letters, one line each."""
         return tuple(
             f"operator '{operator}'{'' if number is None else f', tuple {number}'}: {error}"
             for operator, number, error in self._observer.first_errors
@@ -485,13 +485,13 @@ class FusedQuery:
 
     @property
     def held_back(self) -> dict[str, int]:
-        """What operators of Spark's may still have to send, how many of each. Groups that are sent with every change
-        hold nothing back."""
+        """Return how many rows operators of Spark's may still have to send, by kind. Groups that are sent with every
+        change hold nothing back."""
         shown = {} if self._frames.mode is OutputMode.APPEND else {GROUPS}
         return {what: count for what, count in self._query.held_back().items() if what not in shown}
 
     def close_windows(self, is_given_up: Callable[[], bool]) -> dict[str, int]:
-        """The input has ended: sends on what waits for the watermark. Returns what was closed, by what it is; nothing:
+        """Send on rows that wait for the watermark, after the end of the input. Return what was closed, by kind; empty:
         none was open, or it cannot be closed."""
         before = self.held_back
         if not before or not self._query.has_watermark or self._was_closing:
@@ -531,5 +531,5 @@ class FusedQuery:
 
     @property
     def lag(self) -> dict[str, int]:
-        """By topic/partition: messages that waited when the last batch was made."""
+        """Return messages that waited when the last batch was made, by topic/partition."""
         return dict(self._lag)

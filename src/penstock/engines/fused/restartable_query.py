@@ -26,7 +26,7 @@ POLL_SECONDS = 0.1
 DRAIN_SECONDS = 60.0
 MOST_RESTARTS = 3
 WITHIN_SECONDS = 600.0
-"""Restarts are counted over so long: one a day is no reason to give up."""
+"""Seconds over which restarts are counted: one a day is no reason to give up."""
 
 
 GROUPS = "groups"
@@ -40,17 +40,18 @@ HELD_BACK = {
     "transformWithStateInPandasExec": "states of transformWithStateInPandas",
     "transformWithStateInPySparkExec": "states of transformWithState",
 }
-"""Operators of Spark's whose state may be what they have yet to send, and what it is; others remember what they have
+"""Operators of Spark's whose state may hold rows to be sent, and their kind; others only remember rows they have
 seen."""
 
 
 class LastingQuery:
-    """A query, and how to start it, with care or without. What its own code raised ends it for good; anything else only
+    """A query, and how to start it, with care or without. An error of its own code ends it for good; any other only
     after some restarts. A task whose worker died at every attempt Spark makes is tried again with care, until it was
     tried as often as in sessions of ours: Spark on `local[2]` makes one.
 
     The process in which Spark asks a Python source for offsets is not a task: when it dies, Spark gives up the query.
-    The checkpoint knows what was committed and what the batch under way held, so a new start loses and doubles nothing.
+    The checkpoint has the committed batches and the contents of the one under way, so a new start loses and doubles
+    nothing.
     """
 
     def __init__(self, start: Callable[[bool], StreamingQuery]) -> None:
@@ -59,10 +60,10 @@ class LastingQuery:
         self._clock = Stopwatch()
         self._restarted_at: list[float] = []
         self._tries = Counter[int]()
-        """Of a task whose worker died, by what was committed before it."""
+        """Tries of a task whose worker died, by the last commit before it."""
         self.restarts: list[str] = []
         self._left: list[StreamingQueryProgress] = []
-        """What a query that died had committed and nobody had looked at."""
+        """Progress of committed batches of a query that died, not read yet."""
         self.last_committed = -1
         self.idle_at: float | None = None
         """When it last looked for work and found none, in seconds since the epoch; None: there was some."""
@@ -105,7 +106,7 @@ class LastingQuery:
         self._query = self._start(careful)
 
     def new_progress(self) -> list[StreamingQueryProgress]:
-        """Of the batches committed since the last look, in order."""
+        """Return the progress of batches committed since the last look, in order."""
         left, self._left = self._left, []
         last = self._query.lastProgress
         self.idle_at = None if last is None or _is_batch(last) else seconds_of(last.timestamp)
@@ -127,7 +128,7 @@ class LastingQuery:
         return self._query.lastProgress is not None or "Waiting" in self._query.status["message"]
 
     def wait_until_ready(self, is_given_up: Callable[[], bool]) -> None:
-        """Until it is, or nobody wants it any longer: where a source holds something, that takes a whole batch."""
+        """Wait until it is ready, or given up: if a source has rows, that takes a whole batch."""
         while not self.is_ready and not is_given_up():
             pause(POLL_SECONDS / 4)
             self.check()
@@ -156,8 +157,8 @@ class LastingQuery:
                 return
 
     def run_last_batch(self, is_given_up: Callable[[], bool]) -> None:
-        """The query has ended; its checkpoint names one more batch. Sources may hold more by now: what they hold is not
-        for this run, so a complaint behind that batch is none. It takes as long as all that is open takes."""
+        """Run the one more batch that the checkpoint of the ended query names. Sources may hold more rows by now, which
+        are not for this run, so an error after that batch is ignored. It takes as long as all open windows take."""
         self._query = self._start(False)
         while self._query.isActive and not is_given_up():
             pause(POLL_SECONDS / 4)
@@ -174,7 +175,7 @@ class LastingQuery:
         return last is not None and "watermark" in last.eventTime
 
     def held_back(self) -> dict[str, int]:
-        """What operators may still have to send, as the last batch left them: how many, by what they are."""
+        """Return how many rows operators may still have to send after the last batch, by kind."""
         held: Counter[str] = Counter()
         last = self._query.lastProgress
         for state in () if last is None else last.stateOperators:
@@ -191,7 +192,7 @@ class LastingQuery:
 
 
 def _is_batch(progress: StreamingQueryProgress) -> bool:
-    """Whether it tells of a batch that ran, and not of a look that found nothing to do."""
+    """Return whether it is of a batch that ran, and not of a look that found nothing to do."""
     return "addBatch" in progress.durationMs
 
 
@@ -199,21 +200,21 @@ _OF_A_PROCESS = re.compile(
     r"failed to connect back|EOFException|SocketException|SocketTimeout|Broken pipe|Connection (reset|refused|closed)"
     r"|\(no cause message\)"
 )
-"""What Java says when a process it talks to is gone, or could not be started in time; of some it says nothing."""
+"""Messages of Java when a process it talks to is gone, or could not be started in time; for some there is none."""
 
 
 _WORKER_DIED = re.compile(r"failed (\d+) times, most recent failure: [^\n]*Python worker exited unexpectedly")
 
 
 def tries_until_worker_died(text: str) -> int:
-    """How often Spark tried a task whose worker died in the end; 0: the error is another one."""
+    """Return how often Spark tried a task whose worker died in the end; 0: the error is another one."""
     died = _WORKER_DIED.search(text)
     return 0 if died is None else int(died[1])
 
 
 def may_restart(text: str) -> bool:
-    """Whether an error is a process that died, and neither anybody's code nor a task that failed at every attempt. A
-    worker process that could not be started in time is nobody's code, however often it was tried."""
+    """Return whether an error is a process that died, and neither user code nor a task that failed at every attempt. A
+    worker process that could not be started in time is not user code, however often it was tried."""
     if "failed to connect back" in text:
         return True
     if "Traceback (most recent call last)" in text or "stage failure" in text:
@@ -222,14 +223,14 @@ def may_restart(text: str) -> bool:
 
 
 def reason(text: str) -> str:
-    """The line of a Spark error that says what happened: the last exception named before the query's description."""
+    """Return the line of a Spark error with the cause: the last exception named before the query's description."""
     lines = [line.strip() for line in text.partition("=== Streaming Query ===")[0].splitlines() if line.strip()]
     named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Warning): ", line)]
     return redact(named[-1] if named else lines[0]) if lines else "it did not say why"
 
 
 def as_failure(error: BaseException) -> BaseException:
-    """What Spark raised, in one line; anything else as it is."""
+    """Return an error of Spark's in one line; any other as it is."""
     if not isinstance(error, spark_errors()):
         return error
     failure = RunFailedError(f"Spark gave up: {reason(str(error))}")

@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 __all__ = ["FusedRun", "Hooks", "RunFailedError", "run_fused"]
 
 KEPT_BATCHES = 20_000
-"""A run without end remembers so many batches; what is counted over all of them is added up as they come."""
+"""Batches that a run without end remembers; totals are added up as they come."""
 SHOWN_ERRORS = 3
-"""Of dead letters, in the state of a run."""
+"""Errors of dead letters shown in the state of a run."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """Who hears of what while a pipeline runs: batches, tuples for the console, and what is wrong with the run."""
+    """Callbacks while a pipeline runs: batches, tuples for the console, and problems of the run."""
 
     watch: Callable[[BatchObservation], None] | None = None
     show: Callable[[str, str], None] | None = None
@@ -79,20 +79,20 @@ class FusedRun:
         self._batches = KeptBatches(KEPT_BATCHES)
         self._totals = Totals()
         self._first_errors: tuple[str, ...] = ()
-        """Of dead letters, as they are known so far."""
+        """First errors of dead letters so far."""
         self._failure: BaseException | None = None
         self._report: Report | None = None
         self._query: FusedQuery | None = None
         self._slots = spec.slots
         self._changes: list[str] = []
         self._closed: Mapping[str, int] = {}
-        """What was open when the input ended, and was closed."""
+        """Rows that were open when the input ended, and were closed."""
         self._close: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._conduct, name=f"penstock-{spec.run}", daemon=True)
 
     def start(self, close: Callable[[], None] = lambda: None) -> None:
-        """`close`: what it was started with (its session, its folder's lock) is let go of as soon as it has ended,
-        whether somebody waits for that or not."""
+        """Start the query. `close` releases its resources (session, lock of the folder) as soon as it has ended, even
+        if no caller waits for that."""
         self._close = close
         self._thread.start()
 
@@ -109,7 +109,7 @@ class FusedRun:
 
     @property
     def idle_seconds(self) -> float:
-        """How long after the end of its last batch it still found nothing to do; 0 while there is something."""
+        """Seconds without work since the end of its last batch; 0 while there is work."""
         idle_at, last = None if self._query is None else self._query.idle_at, self._batches.last
         return 0.0 if idle_at is None or last is None else max(0.0, idle_at - last.finished)
 
@@ -118,35 +118,35 @@ class FusedRun:
         return self._slots
 
     def stop(self, then: RunState = RunState.STOPPED) -> None:
-        """Ask it to take in nothing more, to finish what is under way and to end; the run is `then` paused or
+        """Ask it to take in nothing more, to finish the batch under way and to end; the run is `then` paused or
         stopped."""
         self._then = then
         self._asked_to_end.set()
 
     def kill(self) -> None:
-        """Ask it to end at once; whoever resumes the run repeats what is under way."""
+        """Ask it to end at once; a resumed run repeats the batch under way."""
         self._at_once = True
         self._asked_to_end.set()
 
     @property
     def nodes(self) -> dict[str, int] | None:
-        """How many slots are on each node now, where that is known; one that has ended has none left to ask for."""
+        """Return the slots on each node now, if that is known; a run that has ended has none."""
         has_ended = self.state in OVER | {RunState.PAUSED}
         return None if self._executors is None or has_ended else self._executors.nodes()
 
     def watch(self, fields: Mapping[int, tuple[str, float]]) -> None:
-        """From the next batch on it is counted how many tuples have a field above a threshold."""
+        """Count from the next batch on how many tuples have a field above a threshold."""
         if self._query is not None:
             self._query.shares.watch(fields)
 
     @property
     def shares(self) -> Mapping[int, float]:
-        """Of the last batch: the part of it that was above, by what is watched."""
+        """Return the part of the last batch above each threshold."""
         return {} if self._query is None else self._query.shares.last
 
     def rescale(self, slots: int, places: Collection[Slot] | None = None) -> float:
-        """More or fewer slots while the query goes on, on exactly `places` where its slots have names;
-        returns the seconds it took."""
+        """Change the number of slots while the query runs, to exactly `places` if its slots have names; return the
+        seconds it took."""
         if slots < 1:
             raise BadInputError(f"slots: expected at least 1, found {slots}")
         if self._executors is None:
@@ -277,7 +277,7 @@ class FusedRun:
         return len(self._batches)
 
     def _judge(self) -> None:
-        """A run that has no end has no report in which somebody reads that its tuples die."""
+        """End a run whose tuples die: a run without end has no final report in which it would be seen."""
         limit = self._spec.config.max_dead_letter_ratio
         deaths = too_many_died(self._totals.deaths, deaths_lately(reversed(self._batches)), limit)
         if deaths is not None:
@@ -289,7 +289,7 @@ class FusedRun:
 
     @property
     def details(self) -> dict[str, Any]:
-        """What state.json says beside the state. Drained or killed before its time, the run can be resumed."""
+        """Details in state.json beside the state. A run that was drained or killed before its time can be resumed."""
         last = self._batches.last
         details: dict[str, Any] = {"slots": self._slots, "batches": self._totals.batches, "dead": self._totals.dead}
         if self._first_errors:
@@ -299,7 +299,7 @@ class FusedRun:
         return {**details, "resumable": self._asked_to_end.is_set()}
 
     def _settled_after(self, batches: list[BatchObservation]) -> float:
-        """Only where the load is the same all the time, a run shows when it has settled."""
+        """Return the second from which it has settled, if the load is constant; otherwise that cannot be told."""
         load = self._spec.load
         return settled_after(batches, self._warm_up) if load is not None and load.is_steady else self._warm_up
 
@@ -333,7 +333,7 @@ class FusedRun:
 
 
 def _closing(what: str) -> str:
-    """What became of what was closed: a join and code with state send only what they choose to."""
+    """Return a sentence on windows that were closed: a join and code with state send only what they choose."""
     return "sent on as they were" if what == GROUPS else "closed: what they had yet to send was sent on"
 
 

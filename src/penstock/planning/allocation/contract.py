@@ -1,5 +1,5 @@
-"""What an allocation policy is asked and what it answers: how many threads and slots each operator gets. And how few
-slots any answer needs."""
+"""The contract of allocation policies: the threads and slots of each operator. Also a lower bound of the slots of any
+answer."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 Pattern = tuple[tuple[str, int], ...]
-"""What one slot holds: (operator, threads)."""
+"""Contents of one slot: (operator, threads)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadBundle:
-    """Threads of one operator that go to one slot together, with what they need there (1.0 = the slot)."""
+    """Threads of one operator that go to one slot together, with their demand there (1.0 = the slot)."""
 
     threads: int
     cpu: float
@@ -45,8 +45,8 @@ class OperatorAllocation:
     is_end: bool = False
     """A source or sink with a fixed demand: published slot counts leave these out."""
     moving_cpu: float = 0.0
-    """How much of `cpu` goes when every thread it talks to is on its node; slots needed do not count it, because
-    what of it stays is the placer's doing."""
+    """Part of `cpu` that disappears if all neighbours are on its node. The slots needed do not count it, because the
+    placer decides how much of it remains."""
 
     @property
     def threads(self) -> int:
@@ -73,9 +73,9 @@ class Allocation:
     allocator: str
     operators: tuple[OperatorAllocation, ...]
     notes: tuple[str, ...] = ()
-    """What a reader of the plan should know about it."""
+    """Notes for a reader of the plan."""
     patterns: tuple[tuple[int, Pattern], ...] = ()
-    """(how many slots, what each holds), where the allocator decided that too; most leave it to the placer."""
+    """(number of slots, contents of each), if the allocator decided them; most leave them to the placer."""
 
     def operator(self, name: str) -> OperatorAllocation:
         return next(operator for operator in self.operators if operator.name == name)
@@ -112,8 +112,8 @@ class Allocator(Protocol):
 
 @runtime_checkable
 class ProfileAllocator(Allocator, Protocol):
-    """An allocator that decides from what a tuple costs. It is asked this where a pipeline is allocated; an operator
-    that has only a slot model is given the costs of that model's single thread."""
+    """An allocator that decides by the cost of a tuple. It is called with task profiles; an operator that has only a
+    slot model gets the costs of that model's single thread."""
 
     def allocate_profiled(
         self, operator: str, traffic: Traffic, profile: TaskProfile, slot_memory_mb: float
@@ -125,7 +125,7 @@ class NodeAllocator(Allocator, Protocol):
     """An allocator whose threads depend on how many nodes there are."""
 
     def on_nodes(self, nodes: int) -> Allocator:
-        """The allocator for a cluster of so many nodes."""
+        """Return the allocator for a cluster of `nodes` nodes."""
         ...
 
 
@@ -236,11 +236,11 @@ class CheapestSpread:
         self._hulls: dict[float, list[list[Corner]]] = {}
 
     def enough(self, slots: int) -> bool:
-        """Whether no mixture of CPU and memory says that so many slots are too few."""
+        """Return whether no mixture of CPU and memory proves that `slots` slots are too few."""
         return self.mixture(slots) is None
 
     def mixture(self, slots: int) -> float | None:
-        """The mixture that shows so many slots to be too few; None: there is none."""
+        """Return the mixture that proves that `slots` slots are too few; None if there is none."""
         (low, low_line), (high, high_line) = ((h, self._line(h, slots)) for h in (0.0, 1.0))
         for h, line in ((low, low_line), (high, high_line)):
             if _on(line, h) > 1 + TOLERANCE:
@@ -259,10 +259,10 @@ class CheapestSpread:
         return None
 
     def blend(self, slots: int) -> list[tuple[float, float]]:
-        """Mixtures, and the share each has in the cheapest spread over so many slots, CPU and memory both counted.
+        """Return mixtures with their shares in the cheapest spread over `slots` slots, CPU and memory both counted.
 
-        Where both are scarce that is a blend of two: one saves memory, the other CPU, and their shares make the
-        slots use as much of the one as of the other.
+        If both are scarce that is a blend of two: one saves memory, the other CPU, and their shares make the slots use
+        as much of the one as of the other.
         """
         low, high = (0.0, self._line(0.0, slots)), (1.0, self._line(1.0, slots))
         if math.isinf(low[1][0]) or low[1][0] <= low[1][1]:

@@ -1,10 +1,10 @@
 """Joint: threads, sizes of bundles and slots decided together, over the measured points and both resources.
 
-MBA charges a full bundle a whole slot whatever it uses, and feeds a partial one more than it was charged for. Here a
-slot holds bundles of several operators, each with a measured number of threads, and its CPU and memory at the planned
-rate are kept at 1 or below as the prediction counts them. The fewest slots come from a search (`joint_search`) between
-a lower bound (`fewest_slots`) and what MBA with SAM would need; if the search ends above the bound and the case is
-small, a mixed integer program (`joint_problem.solve`) is asked whether fewer do.
+MBA charges a whole slot for a full bundle, whatever it uses, and routes more to a partial one than it was charged for.
+Here a slot holds bundles of several operators, each with a measured number of threads, and its CPU and memory at the
+planned rate are kept at 1 or below as the prediction counts them. A search (`joint_search`) minimises the slots between
+a lower bound (`fewest_slots`) and those of MBA with SAM; if the search ends above the bound and the case is small, a
+mixed integer program (`joint_problem.solve`) is asked for a smaller number.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ MOST_BUNDLES = 2000
 
 
 def published(problem: Problem, order: Sequence[tuple[bool, int]]) -> JointLayout | None:
-    """Full bundles on slots of their own, every other bundle best fit in SAM's sweeps; None where they are many.
+    """Full bundles on slots of their own, every other bundle best fit in SAM's sweeps; None if they are too many.
 
-    `order` is that of the sweeps: (has a model, position). It may ask slots for more than 1: the caller looks.
+    `order` is that of the sweeps: (has a model, position). A slot may get more than 1: the caller checks it.
     """
     queues: list[tuple[bool, int, list[ThreadBundle | None]]] = []
     for modelled, position in order:
@@ -108,7 +108,7 @@ def _swept(problem: Problem, queues: list[tuple[bool, int, list[ThreadBundle | N
 
 
 LARGEST = 20
-"""Slots up to which a case is searched whole; larger ones are so many copies of one part, which is not larger."""
+"""Slots up to which a case is searched whole; larger ones are copies of one part of at most this size."""
 SMALLEST = 6
 """Slots a part has at least."""
 TRIED = 4
@@ -154,7 +154,8 @@ class JointPacking:
 
     @staticmethod
     def _as_published(case: _Case) -> list[Answer]:
-        """MBA with SAM for the whole case, where it is right: copies of a part can lose a slot to it by rounding."""
+        """Return MBA with SAM for the whole case, if it is valid: copies of a part can lose a slot to it by
+        rounding."""
         problem = case.problem(1)
         known = None if problem.equal else published(problem, case.order)
         if known is None or not is_right(problem, known):
@@ -198,7 +199,7 @@ def _slots(answer: Answer) -> int:
 
 
 def _copies(bound: int, case: _Case) -> list[int]:
-    """How many copies to try. Each rounds up to whole slots, so those are first that lose least by that."""
+    """Return the numbers of copies to try. Each rounds up to whole slots, so those that lose least by it are first."""
     if bound <= LARGEST:
         return [1]
     most = bound // SMALLEST
@@ -251,11 +252,11 @@ class _Case:
         return [names[name] for name in listed if name in names]
 
     def bound(self, copies: int) -> int:
-        """The fewest slots of each of so many copies."""
+        """Return the lower bound of slots of each of `copies` copies."""
         return fewest_slots(*_demand(self.problem(copies)))
 
     def problem(self, copies: int) -> Problem:
-        """The part of the case that each of so many equal copies does."""
+        """Return the part of the case that each of `copies` equal copies carries."""
         return Problem(
             [need.model for need in self._needs],
             [need.rate / copies for need in self._needs],
@@ -264,7 +265,7 @@ class _Case:
         )
 
     def answer(self, layout: JointLayout, counts: list[int], how: str) -> Answer:
-        """Each slot of the layout so many times."""
+        """Return the answer with each slot of the layout repeated."""
         problem = self.problem(1)
         times = np.array(counts, dtype=float)
         peak = problem.peak[np.arange(problem.operators), layout.choice]
@@ -315,8 +316,8 @@ class _Case:
         return tuple(pattern + [(name, n) for (name, _, _), n in zip(self._fixed, held, strict=True) if n])
 
     def _one_of_each(self, rows: list[Pattern], left: NDArray[np.float64], rests: list[int]) -> Counter[Pattern]:
-        """One slot of every kind with the fixed threads that are left: where there is room beside its bundles, the
-        others on slots of their own, as many as fit."""
+        """Return one slot of every kind with the remaining fixed threads: beside its bundles if there is room; the
+        others on slots of their own, as many per slot as fit."""
         slots = [(dict(row), list(room)) for row, room in zip(rows, left.tolist(), strict=True)]
         alone: Counter[Pattern] = Counter()
         for (name, _, bundle), threads in zip(self._fixed, rests, strict=True):

@@ -140,7 +140,7 @@ def variables(problem: Problem, slots: int) -> int:
 
 
 def solve(problem: Problem, slots: int, nodes: int) -> JointLayout | NoLayout:
-    """A right layout of exactly so many slots, a proof that there is none, or neither within `nodes`."""
+    """Return a valid layout of exactly `slots` slots, a proof that there is none, or neither within `nodes`."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - heavy, and optional
     from scipy.sparse import csr_array  # noqa: PLC0415
 
@@ -160,8 +160,8 @@ def solve(problem: Problem, slots: int, nodes: int) -> JointLayout | NoLayout:
 
 
 def cover(problem: Problem, load: NDArray[np.float64], nodes: int) -> tuple[NDArray[np.int64], list[int]] | None:
-    """Slot patterns and how often each is used, so that all rates are covered by the fewest slots, when every bundle
-    carries at most the given load; None where the patterns are too many, or nothing was found.
+    """Return slot patterns and their counts that cover all rates with the min number of slots, if every bundle carries
+    at most the given load; None if the patterns are too many, or no solution was found.
 
     `min sum_p x_p` with `sum_p load_i I_i(p) x_p >= w_i`, x whole, over the ways p to fill a slot within 1.
     """

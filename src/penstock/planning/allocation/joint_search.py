@@ -1,7 +1,7 @@
 """Packing by balance and repair: a layout of N slots, or none found.
 
-Bundles go, the largest operators first, the large ones to the least loaded slots (`balanced`); what is then above 1
-is repaired by exchanging between slots and by changing sizes, always the change that removes the most overload
+Bundles go, the largest operators first, the large ones to the least loaded slots (`balanced`); overload above 1 is
+repaired by exchanging between slots and by changing sizes, always the change that removes the most overload
 (`repaired`); at last bundles that are not needed are dropped (`thinned`).
 """
 
@@ -48,8 +48,8 @@ Blend = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class BundleStyle:
-    """`mixed`: as many sizes as the hull says, not one for all; `dense`: as few bundles as do, instead of one on every
-    slot."""
+    """`mixed`: several sizes, as the hull suggests, not one for all; `dense`: the min number of bundles, instead of one
+    on every slot."""
 
     blend: Blend
     mixed: bool
@@ -69,7 +69,7 @@ def styles(cheapest: Blend, *, equal: bool) -> Iterator[BundleStyle]:
 
 
 def composed(problem: Problem, slots: int, style: BundleStyle) -> list[Counts] | None:
-    """The bundles of every operator; None where an operator cannot do its rate on so many slots."""
+    """Return the bundles of every operator; None if an operator cannot reach its rate on that number of slots."""
     bundles = []
     for i in range(problem.operators):
         counts = _mixed(problem, i, slots, style) if style.mixed else _uniform(problem, i, slots, style)
@@ -150,7 +150,7 @@ ROUNDS = 40
 
 
 def search(problem: Problem, slots: int, cheapest: Blend) -> JointLayout | None:
-    """A right layout with so many slots, if one of the candidates can be made one."""
+    """Return a valid layout with `slots` slots, if one of the candidates can be made valid."""
     tried: set[tuple[tuple[tuple[int, int], ...], ...]] = set()
     for style in styles(cheapest, equal=problem.equal):
         counts = composed(problem, slots, style)
@@ -167,8 +167,8 @@ def search(problem: Problem, slots: int, cheapest: Blend) -> JointLayout | None:
 
 
 def balanced(problem: Problem, slots: int, counts: Sequence[Counts]) -> JointLayout:
-    """Every operator's bundles, largest first, to the slots with the least on them; operators with large bundles
-    first. Fixed threads are dealt evenly, what is left over like a bundle."""
+    """Return a layout with every operator's bundles, largest first, on the slots with the least on them; operators with
+    large bundles first. Fixed threads are dealt evenly, their remainder like a bundle."""
     size = problem.operators
     choice = np.zeros((slots, size), dtype=np.int64)
     held = np.zeros((slots, len(problem.fixed)), dtype=np.int64)
@@ -198,7 +198,7 @@ def balanced(problem: Problem, slots: int, counts: Sequence[Counts]) -> JointLay
 
 
 def repaired(problem: Problem, layout: JointLayout) -> bool:
-    """Change the layout until every slot is within 1; False where no change helps any more."""
+    """Change the layout until every slot is within 1; return False if no change helps any more."""
     if not (loads(problem, layout.choice) <= 1 + TOLERANCE).all():
         return False
     for _ in range(ROUNDS):
@@ -213,7 +213,7 @@ def repaired(problem: Problem, layout: JointLayout) -> bool:
 
 
 def _over(used: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What is above 1, cpu and memory added."""
+    """Return the part above 1, cpu and memory added."""
     above: NDArray[np.float64] = np.maximum(used - 1, 0.0).sum(axis=-1)
     return above
 
@@ -282,7 +282,7 @@ def _resize(problem: Problem, layout: JointLayout, used: NDArray[np.float64]) ->
 
 
 def thinned(problem: Problem, layout: JointLayout) -> JointLayout:
-    """Without the bundles the others can do without, and without the slots that are then empty."""
+    """Return the layout without bundles that are not needed, and without the slots that are then empty."""
     drop_surplus(problem, layout)
     full = layout.choice.any(axis=1) | layout.held.any(axis=1)
     return JointLayout(layout.choice[full], layout.held[full])

@@ -1,4 +1,4 @@
-"""P-Deployer's parallelisation: the fewest threads that keep up, by what a tuple costs one of them."""
+"""P-Deployer's parallelisation: the min number of threads that keep up, by the cost of a tuple in one of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ByProfile(ABC):
-    """Threads by what a task profile says; where there is only a model of a slot, by the profile it comes to."""
+    """Threads by a task profile; if there is only a model of a slot, by the profile that follows from it."""
 
     __slots__ = ()
 
@@ -45,11 +45,11 @@ class ByProfile(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Profiled(ByProfile):
-    """`ceil(S c_p / 100)` threads where CPU binds, `ceil(S c_t / (100 io_share))` where I/O does, `ceil(S t_soj)` where
-    waiting does, `ceil(S m_pt / memory_mb)` where memory does; the most of these unless the profile says what binds.
+    """`ceil(S c_p / 100)` threads if CPU binds, `ceil(S c_t / (100 io_share))` if I/O does, `ceil(S t_soj)` if waiting
+    does, `ceil(S m_pt / memory_mb)` if memory does; the max of these unless the profile names the class.
 
-    Every thread gets an equal share. Its CPU is charged as if all it talks to were on other nodes; what it needs when
-    that is not so is the placer's to find out.
+    Every thread gets an equal share. Its CPU is charged as if all its neighbours were on other nodes; the placer
+    subtracts the saving of co-location.
     """
 
     name: ClassVar[str] = "profiled"
@@ -70,7 +70,8 @@ class Profiled(ByProfile):
 def equal_threads(
     operator: str, traffic: Traffic, profile: TaskProfile, threads: int, slot_memory_mb: float, why: str
 ) -> OperatorAllocation:
-    """So many threads with an equal share of the traffic: CPU by Eq. 3 with nothing co-located, memory by Eq. 4."""
+    """Return `threads` threads with an equal share of the traffic: CPU by Eq. 3 with nothing co-located, memory by Eq.
+    4."""
     if traffic.received <= 0:
         return idle_operator(operator, traffic.received)
     least, most = thread_cpu_range(profile, threads, traffic)

@@ -1,8 +1,8 @@
 """A last batch without input that closes every window: its watermark is the end of time.
 
-Spark closes a window when the watermark passes its end, and only what comes in moves the watermark. When the input has
-ended nothing comes in any more. But the batch a query begins with is the one its log of offsets names: an entry behind
-the last one, with the same offsets and another watermark, is a batch that takes in nothing and closes all there is.
+Spark closes a window when the watermark passes its end, and only new rows move the watermark. After the end of the
+input there are none. But a query begins with the batch that its log of offsets names: one more entry, with the same
+offsets and another watermark, is a batch that takes in nothing and closes all windows.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class CheckpointLog:
 
 
 def _about(entry: str) -> dict[str, Any] | None:
-    """What an entry of the log of offsets says of its batch: a version, a line of JSON about it, then the offset of
-    each source. None: it does not look like that."""
+    """Return the description of a batch in an entry of the log of offsets: a version, a line of JSON about it, then the
+    offset of each source. None if it does not have this form."""
     try:
         about = json.loads(entry.split("\n")[1])
     except (IndexError, ValueError):
@@ -82,8 +82,8 @@ def is_at_the_end_of_time(entry: str) -> bool:
 
 
 def closing_batch(session: SparkSession, checkpoint: str) -> int | None:
-    """The number of the batch that closes everything, where a process has come as far as that and then died. Behind it
-    every row would be late: Spark keeps the watermark it had. None: the input of the query has not ended."""
+    """Return the number of the batch that closes all windows, if a process has reached it and then died. After it every
+    row would be late: Spark keeps the watermark. None if the input of the query has not ended."""
     offsets = CheckpointLog(session, checkpoint, "offsets")
     closing = None
     for number in offsets.numbers():
@@ -123,13 +123,13 @@ OWNER = "penstock-owner"
 
 
 def first_owner(run: str, last_batch: int, token: str) -> str:
-    """Of a checkpoint that has no name yet: one that nobody had. A checkpoint that has batches is of an earlier
-    version, in which sinks knew them by the name of the run."""
+    """Return the first owner of a checkpoint without a name: a new one. A checkpoint that has batches is of an earlier
+    version, in which sinks recognised them by the name of the run."""
     return run if last_batch >= 0 else f"{run}-{token}"
 
 
 def owner_of(session: SparkSession, checkpoint: str, run: str) -> str:
-    """The name that is kept in `checkpoint`; where there is none, it is given one, which the name of `run` is in."""
+    """Return the name kept in `checkpoint`; if there is none, give it one that contains the name of `run`."""
     files, place = HadoopFiles(session), f"{checkpoint.rstrip('/')}/{OWNER}"
     with in_one_line(f"checkpoint '{checkpoint}'"):
         owner = files.read(place)
@@ -156,8 +156,8 @@ def partitions_of(session: SparkSession, checkpoint: str) -> int:
     "A checkpoint keeps the number of shuffle partitions it began with, and no API returns it.",
 )
 def partitions_in(entry: str) -> int | None:
-    """As an entry of the log of offsets says: behind its version stands a line of JSON with what a batch was run with.
-    None: it does not."""
+    """Return the number of partitions in an entry of the log of offsets: after its version is a line of JSON with the
+    settings of the batch. None if it has none."""
     try:
         return int(json.loads(entry.split("\n")[1])["conf"][PARTITIONS])
     except (IndexError, KeyError, TypeError, ValueError):

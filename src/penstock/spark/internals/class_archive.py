@@ -1,8 +1,8 @@
-"""Spark's classes as Java has them in memory, kept in a file: Java processes that find it start with half the work.
+"""An archive of Spark's classes as Java has them in memory: Java processes that use it start with half the work.
 
 Java calls this class-data sharing. `make_archive` makes the archive; Masters, Workers, executors and sessions that
-start later use it. An archive is of one Java and one Spark: where either has changed, or the class path is another one,
-Java goes on without it, as it does where the file is not there.
+start later use it. An archive is of one Java and one Spark: if either has changed, or the class path is different, Java
+continues without it, as it does if the file is missing.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MOST_KEPT = 6
 """Each is of some 160 MB, and of one environment; those used last are kept."""
 LEFT_SECONDS = 3600.0
 MAKING_SECONDS = 60.0
-"""How long Java may take to write it as it ends."""
+"""Max seconds Java may take to write it as it ends."""
 
 _LOG = logging.getLogger(__name__)
 
 
 def archive_file(java_home: Path, spark_home: Path, version: str) -> Path:
-    """By what it is of; in the user's cache."""
+    """Return the file of an archive, in the user's cache, by the versions it is for."""
     cache = os.environ.get("XDG_CACHE_HOME")
     folder = ((Path(cache) if cache else Path.home() / ".cache") / "penstock" / "classes").absolute()
     of = hashlib.sha256(f"{java_home.resolve()}\n{spark_home}".encode()).hexdigest()[:16]
@@ -37,7 +37,7 @@ def archive_file(java_home: Path, spark_home: Path, version: str) -> Path:
 
 
 def using(archive: Path) -> str:
-    """Java's options; nothing where there is no archive. The file says when it was last used."""
+    """Return Java's options; nothing if there is no archive. The time of the file shows its last use."""
     if not archive.is_file() or " " in str(archive):
         return ""
     with suppress(OSError):
@@ -46,7 +46,8 @@ def using(archive: Path) -> str:
 
 
 def making(archive: Path) -> tuple[str, Path | None]:
-    """Java's options for one that is to make it, and the file it writes as it ends; nothing where that cannot be."""
+    """Return Java's options for a process that makes the archive, and the file it writes as it ends; nothing if that is
+    impossible."""
     if archive.exists() or " " in str(archive):
         return "", None
     try:
@@ -62,7 +63,7 @@ def making(archive: Path) -> tuple[str, Path | None]:
 
 
 def keep(made: Path, archive: Path) -> None:
-    """Java has ended: what it wrote is whole, and found from now on."""
+    """Keep the archive of a Java process that has ended: its file is whole, and used from now on."""
     if made.is_file():
         made.chmod(0o600)
         made.replace(archive)

@@ -1,4 +1,4 @@
-"""What Spark complains of, in one line a person can act on."""
+"""Errors of Spark, in one line with a remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TRACEBACK = "Traceback (most recent call last)"
 WRITE_FAILED = "Task failed while writing rows"
-"""Where a sink could be written when the run began."""
+"""Message of a sink that could be written when the run began."""
 
 _CODE = re.compile(r"^\[[A-Z_.0-9]+\]\s*")
 _JAVA = re.compile(r"^(?:(?:[\w$]+\.)+[\w$]*(?:Exception|Error):\s*)+")
@@ -52,8 +52,8 @@ def captured_errors() -> tuple[type[Exception], ...]:
 
 
 def first_line(error: object) -> str:
-    """The line that says what is wrong, without Spark's error code, Java's class names and the stack behind it. Of an
-    error of Spark's, or an exception of Java's."""
+    """Return the line with the cause, without Spark's error code, Java's class names and the stack after it. `error` is
+    an error of Spark's, or an exception of Java's."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     line = lines[0] if lines else type(error).__name__
     line = _CODE.sub("", _JAVA.sub("", line))
@@ -62,8 +62,8 @@ def first_line(error: object) -> str:
 
 @touches("`_stackTrace` of captured errors", "The cause of an error is in the stack of Java only.")
 def root_cause(error: object) -> str | None:
-    """What was behind it, as Java's stack says: a task that could not write does not say by itself that the disk is
-    full. None: nothing else."""
+    """Return the deepest cause in Java's stack: a task that could not write does not itself mention that the disk is
+    full. None if there is no other."""
     causes = _CAUSE.findall(getattr(error, "_stackTrace", None) or str(error))
     return first_line(causes[-1]) if causes else None
 
@@ -73,12 +73,12 @@ class CodeFailedError(RunFailedError):
 
 
 NOT_THERE = ": workers of this session run another Python; set PYSPARK_PYTHON to this one before the session starts"
-"""Of what every worker imports first."""
+"""Message for a module that every worker imports first."""
 
 
 def raised_by_code(text: str) -> str | None:
-    """What the traceback of a worker in `text` ends with: the first line behind it that is not indented. None: no
-    code of Python's raised it."""
+    """Return the end of a worker's traceback in `text`: the first line after it that is not indented. None: no Python
+    code raised it."""
     _, marker, rest = text.rpartition(TRACEBACK)
     if not marker:
         return None
@@ -94,8 +94,8 @@ def raised_by_code(text: str) -> str | None:
 
 @contextmanager
 def raised_in_code(who: str, failure: type[BadInputError] | type[RunFailedError]) -> Iterator[None]:
-    """What a function of the user's raises inside, here in the driver, becomes a `failure` in one line that names
-    `who`. What Spark says stays as it is: `in_one_line` knows how."""
+    """Turn an exception of a user's function, here in the driver, into a `failure` in one line that names `who`. Errors
+    of Spark's stay as they are, for `in_one_line`."""
     try:
         yield
     except PenstockError:
@@ -109,8 +109,8 @@ def raised_in_code(who: str, failure: type[BadInputError] | type[RunFailedError]
 
 @contextmanager
 def in_one_line(who: str, format: str | None = None) -> Iterator[None]:  # noqa: A002 - Spark's word
-    """What Spark raises inside becomes one line that names `who`; a format it does not have, where to get it. Code that
-    raised in a worker is not to be blamed on `who`, nor is a task that was tried too often bad input."""
+    """Turn an error of Spark's into one line that names `who`, or, for a format it does not have, the package with it.
+    Code that raised in a worker is not blamed on `who`, nor is a task that was tried too often bad input."""
     try:
         yield
     except captured_errors() as error:

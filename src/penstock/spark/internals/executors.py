@@ -1,6 +1,6 @@
-"""Executors of a running query: added and let go while it goes on. Executors are its slots, one core each.
+"""Executors of a running query: added and released while it runs. Executors are its slots, one core each.
 
-Dynamic allocation is on, or Spark would take all there is at once, and silent, or it would decide by itself.
+Dynamic allocation is on, or Spark would take the whole cluster at once, and silent, or it would decide by itself.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 NEVER = "30d"
 CHANGE_SECONDS = 60.0
 GENTLE_SECONDS = 1.0
-"""So long an executor may go on with tasks before it is let go all the same."""
+"""Seconds an executor may continue with its tasks before it is released all the same."""
 
 
 def executor_settings(slots: int, *, by_slot: bool) -> dict[str, str]:
-    """For a session whose executors are slots. `by_slot`: Workers offer the resource `slot`, so that nobody gets more
-    than there is."""
+    """Return settings for a session whose executors are slots. `by_slot`: Workers offer the resource `slot`, so that no
+    application gets more executors than there are slots."""
     settings = {
         "spark.executor.cores": "1",
         "spark.dynamicAllocation.enabled": "true",
@@ -63,7 +63,7 @@ def executor_ids(session: SparkSession) -> list[str]:
 
 @touches("`SparkContext._jsc.sc().requestTotalExecutors`", NO_WAY_BY_HAND)
 def request_executors(session: SparkSession, count: int) -> None:
-    """Ask for so many executors of the default profile in all."""
+    """Ask for `count` executors of the default profile in all."""
     scala_map = getattr(java_classes(session).scala.collection.immutable, "Map$")
     java_context(session).requestTotalExecutors(count, 0, getattr(scala_map, "MODULE$").empty())
 
@@ -107,7 +107,7 @@ class FusedExecutors:
         return executor_ids(self._session)
 
     def wait_for(self, count: int, seconds: float = CHANGE_SECONDS) -> float:
-        """Until at least so many are there; returns how long it took."""
+        """Wait until at least `count` are there; return the seconds it took."""
         waited = Stopwatch()
         while len(self.ids()) < count:
             if waited.seconds() > seconds:
@@ -119,7 +119,7 @@ class FusedExecutors:
         return waited.seconds()
 
     def nodes(self) -> dict[str, int] | None:
-        """How many are on each node, where that is known."""
+        """Return the number of executors on each node, if that is known."""
         return None
 
     def change_to(self, count: int, seconds: float = CHANGE_SECONDS, places: Collection[Slot] | None = None) -> float:
@@ -150,8 +150,9 @@ class FusedExecutors:
         self._let_go(names)
 
     def _let_go(self, names: Collection[str]) -> None:
-        """Each between two of its tasks, where such a moment comes soon: what is under way would be done again. They
-        are no longer asked for, so the target is left as it is: lowered once more it would replace nobody who dies."""
+        """Release each executor between two of its tasks, if such a moment comes soon: a task under way would be done
+        again. They are no longer asked for, so the target stays as it is: lowered once more, it would not replace an
+        executor that dies."""
         left, waited = list(names), Stopwatch()
         while left:
             by_force = waited.seconds() > GENTLE_SECONDS
@@ -179,7 +180,7 @@ PINNED = "Spark schedules a query on executors of the default profile only, whic
 
 @touches("`schedulerBackend().doRequestTotalExecutors`", PINNED)
 def request_pinned(session: SparkSession, counts: Mapping[Any, int]) -> None:
-    """Ask the Master for so many executors of each profile of Scala's."""
+    """Ask the Master for a number of executors of each profile of Scala's."""
     asked: Any = java_classes(session).scala.collection.immutable.HashMap()
     for profile, count in counts.items():
         asked = asked.updated(profile, count)
@@ -206,7 +207,7 @@ def pretend_default_profile(session: SparkSession, asked: Any, answered: Any) ->
 
 @touches("org.apache.spark.resource: ResourceProfileBuilder by `_jvm`", "PySpark's profiles cannot be handed to Scala.")
 def scala_profile(session: SparkSession, memory_mb: int, resources: Collection[str], cores: int = 1) -> Any:
-    """Return a profile of Scala's: so many cores and MB, and one of each of these resources."""
+    """Return a profile of Scala's: a number of cores and MB, and one of each of these resources."""
     made = java_classes(session).org.apache.spark.resource
     executor = made.ExecutorResourceRequests().cores(cores).memory(f"{memory_mb}m")
     for name in resources:
@@ -235,21 +236,21 @@ class PinnedExecutors(FusedExecutors):
         super().__init__(session)
         self._memory_mb = memory_mb
         self._asked: frozenset[Slot] = frozenset()
-        """What the Master is to keep."""
+        """Slots that the Master is asked to keep."""
         self._sizes: dict[Slot, tuple[int, int]] = {}
         """Cores and MB of executors that are not of one core and the usual memory."""
         self._profiles: dict[Slot, Any] = {}
-        """What the Master is asked with."""
+        """Profiles with which the Master is asked."""
         self._slot_of: dict[str, Slot] = {}
-        """Where executors are, by id: they never move."""
+        """Slots of executors, by id: they never move."""
 
     def nodes(self) -> dict[str, int]:
-        """How many are on each node now, as they say themselves."""
+        """Return the number of executors on each node now, as they report themselves."""
         return dict(Counter(slot.node for slot in self.here().values()))
 
     def change_to(self, count: int, seconds: float = CHANGE_SECONDS, places: Collection[Slot] | None = None) -> float:
-        """One on each of `places`, and no others. Those that are gained come before any is let go; returns how long it
-        took."""
+        """Change to one executor on each of `places`, and no others. New ones come before any is released; return the
+        seconds it took."""
         if places is None or len(places) != count:
             raise BadInputError("slots: whoever started this run names its slots")
         waited, wanted = Stopwatch(), frozenset(places)
@@ -295,14 +296,15 @@ class PinnedExecutors(FusedExecutors):
         return self._profiles[slot]
 
     def here(self) -> dict[str, Slot]:
-        """The slots of executors that are there and have said which they have, the oldest first."""
+        """Return the slots of executors that are there and have reported theirs, the oldest first."""
         names = self.ids()
         if any(name not in self._slot_of for name in names):
             self._learn_places()
         return {name: self._slot_of[name] for name in names if name in self._slot_of}
 
     def _learn_places(self) -> None:
-        """By the resource of its own slot: the address of `slot` may be another one of the same node's."""
+        """Learn the places by the resource of its own slot: the address of `slot` may be another one of the same
+        node."""
         slots = {slot_resource_name(slot.node, slot.number): slot for slot in self._profiles}
         for executor, held in executor_resources(self._session, slots).items():
             for name in held:

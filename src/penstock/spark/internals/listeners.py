@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 ROWS = "rows"
 """The column that has the number of rows of a pass."""
 PATIENCE_MS = 1000
-"""Spark tells of an action a moment after it."""
+"""Milliseconds to wait for Spark's event of an action."""
 _LIMITED = re.compile(r"\b(?:GlobalLimit|LocalLimit|Tail) \d")
-"""In the plan of a pass that may end before it has seen all rows."""
+"""Operators in the plan of a pass that may end before it has seen all rows."""
 
 
 @touches(
@@ -44,7 +44,7 @@ class PassCounter:
         self._bus: Any = java_context(session).listenerBus()
         self._heard: set[str] = set()
         self._passes: dict[str, Mapping[str, int] | None] = {}
-        """By name, of what is counted now; None: no whole pass yet."""
+        """Present counts by name; None: no whole pass yet."""
 
     def observed(self, frame: DataFrame, *columns: Column) -> tuple[str, DataFrame]:
         """The same frame, of which rows are counted, and `columns` over them. `counts` knows them by the name."""
@@ -59,7 +59,8 @@ class PassCounter:
         return name, frame.observe(name, functions.count(functions.lit(1)).alias(ROWS), *columns)
 
     def counts(self, name: str) -> Mapping[str, int] | None:
-        """By column, of a frame that nobody will read any more. None: no action has seen all of its rows."""
+        """Return the counts by column of a frame that will not be read any more. None: no action has seen all of its
+        rows."""
         try:
             self._bus.waitUntilEmpty(PATIENCE_MS)
         except java_error():  # too much is going on to wait for it: the last pass may not be known yet

@@ -17,7 +17,7 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 """Public, and kept in checkpoints."""
 STREAMING = "org.apache.spark.sql.execution.streaming"
 FIRST_WITH_PACKAGES = (4, 1)
-"""Since this version the classes of streaming stand in packages by what they do, and workers have Unix sockets."""
+"""Version since which the classes of streaming are in packages by subject, and workers have Unix sockets."""
 ENABLED, FOLDER = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"
 MAX_FOLDER_BYTES = 60
 """Addresses of Unix sockets have 107 bytes at most, and names of Spark's have 43."""
@@ -61,7 +61,7 @@ def socket_settings(folder: Path | None) -> dict[str, str]:
 
 
 def keeps_others_out(status: Path) -> bool:
-    """Whether what is made has no permission to write for others, by the umask in a file as /proc/PID/status."""
+    """Return whether new files have no write permission for others, by the umask in a file like /proc/PID/status."""
     try:
         lines = status.read_text("ascii", errors="replace").splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""The watermark a source declares, where Spark's own operators need it.
+"""The watermark of a source, declared before Spark's own operators.
 
 Spark follows a watermark from column to column, but not through code, and does not let a stream have two. So it is
-declared where a stream comes to an operator of Spark's own, and not where it is read.
+declared before a stream enters an operator of Spark's own, and not after it is read.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def with_watermark(pipeline: Pipeline, sender: str, frame: DataFrame) -> DataFrame:
-    """What `sender` sends, with the watermark of the first source before it whose field the rows still have; as it is
-    where it has one already, as behind another operator of Spark's."""
+    """Return the rows of `sender` with the watermark of the first source before it whose field the rows still have;
+    unchanged if they have one already, as after another operator of Spark's."""
     from pyspark.sql.types import TimestampType  # noqa: PLC0415 - Spark loads only when it is used
 
     if has_watermark(frame):

@@ -1,8 +1,8 @@
-"""The end of a Python worker of Spark's, before which what its code opened is closed.
+"""The end of a Python worker of Spark's: resources its code opened are closed before.
 
 A worker does not end as other Python processes do: it leaves by `os._exit` when Java hangs up (the session ends, an
-executor goes, nobody needed it for a minute), or dies of the SIGHUP that its parent sends; either comes first. Before
-every task it takes signals back, and looks up what runs a task, which is where it can be told otherwise.
+executor goes, it was idle for a minute), or dies of the SIGHUP that its parent sends; either comes first. Before every
+task it resets signals, and looks up the function that runs a task, which can be replaced there.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 REUSE = "SPARK_REUSE_WORKER"
-"""In the environment of workers that get more than one task."""
+"""Variable in the environment of workers that get more than one task."""
 CLOSING_SECONDS = 15.0
-"""A worker whose code takes longer to close what it opened ends without."""
+"""Max seconds for closing what a worker's code opened; after them it ends without."""
 KEPT_BY_DAEMON = "worker_main"
 _SIGNALS = (signal.SIGHUP, signal.SIGTERM)
 
@@ -40,8 +40,8 @@ _closers: list[Callable[[], None]] = []
     "A worker leaves by `os._exit`, and has no hook that is called before.",
 )
 def close_at_end(close: Callable[[], None]) -> None:
-    """In a task: `close` is called by the worker's main thread when the worker ends between tasks, or after a task that
-    failed."""
+    """Register `close`, from inside a task: the worker's main thread calls it when the worker ends between tasks, or
+    after a task that failed."""
     if not _closers:
         _wrap_tasks()
     if close not in _closers:
@@ -49,7 +49,8 @@ def close_at_end(close: Callable[[], None]) -> None:
 
 
 def die_of_signals() -> None:
-    """In a task, for as long as it lasts: what is under way cannot be closed, and is run again by others."""
+    """Let signals end the worker for the rest of a task: work under way cannot be closed, and is run again
+    elsewhere."""
     if _closers and threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)

@@ -42,7 +42,7 @@ def beside(table: str, name: str) -> str:
 
 
 def _parted(table: str) -> tuple[str, str]:
-    """What stands before the last part of a name, and that. A dot inside quotes parts nothing."""
+    """Return the part before the last dot of a name, and the rest. A dot inside quotes does not count."""
     last = _LAST_PART.search(table)
     start = 0 if last is None else last.start()
     return table[:start], table[start:]
@@ -64,7 +64,7 @@ class TableWriter:
         self._staged = beside(self._table, f"{self._staged_by_owner}_{secrets.token_hex(4)}")
         self._is_sqlite = options["url"].startswith("jdbc:sqlite")
         self._last: int | None = None
-        """The last batch the table holds; None: nobody looked yet. Only one process writes as this owner."""
+        """The last batch the table holds; None: not read yet. Only one process writes as this owner."""
 
     def prepare(self) -> None:
         """Makes the table of batches, and drops what an earlier process of the run left half done."""
@@ -82,7 +82,8 @@ class TableWriter:
         pass
 
     def _knows_batches(self, connection: Any) -> bool:
-        """By asking: databases differ in how they make a table only where there is none."""
+        """Return whether the table of batches is there, by a query: databases differ in how they create a table only if
+        it is missing."""
         try:
             self._run(connection, f"SELECT batch FROM {BATCHES} WHERE 1 = 0")  # noqa: S608 - its own name
         except java_error():
@@ -121,8 +122,8 @@ class TableWriter:
             self._last = batch
 
     def _make_tables(self, frame: DataFrame) -> None:
-        """Of SQLite Spark cannot tell whether a table is there: its driver gives errors no state. So they are made
-        here, with the columns Spark would give them."""
+        """Create the tables of SQLite: Spark cannot detect whether one exists, because its driver gives errors no
+        state. The columns are those that Spark would give them."""
         columns = self._jdbc.columns(frame)
         with self._jdbc.connection() as connection:
             self._run(connection, f"CREATE TABLE IF NOT EXISTS {self._table} ({columns})")
@@ -153,7 +154,7 @@ class TableWriter:
 
     @staticmethod
     def _run(connection: Any, sql: str, *values: str | int) -> int:
-        """How many rows it changed, where it changes rows."""
+        """Return the number of rows changed, if the statement changes rows."""
         statement = connection.prepareStatement(sql)
         for position, value in enumerate(values, start=1):
             if isinstance(value, int):

@@ -1,9 +1,9 @@
 """A sink that is a topic, exactly once: a batch is staged as files, then the driver sends it in one transaction that
 carries the batch's number.
 
-A batch that is run again finds what was staged, and its number in the log: what was committed is left out, what was not
-is sent. A log may forget the number (Kafka does, after a week); so a batch that was sent is marked where it is staged,
-too. Rows are worked out once, so code that answers differently the second time does no harm. One process sends:
+A batch that is run again finds its staged files, and its number in the log: committed messages are skipped, others are
+sent. A log may forget the number (Kafka does, after a week), so a batch that was sent is marked beside its staged
+files, too. Rows are computed once, so code with a different answer the second time does no harm. One process sends:
 producers that tasks take over from each other cost more than sending does.
 """
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 SEND_ROWS = 10_000
 PATIENCE_SECONDS = 300.0
-"""A broker may be away for so long before the run gives up."""
+"""Seconds a broker may be away before the run fails."""
 RETRY_SECONDS = 1.0
 SENT = "_SENT"
-"""In the folder of a batch that is in the topic."""
+"""File in the folder of a batch that is in the topic."""
 
 
 class TopicWriter:
@@ -77,8 +77,8 @@ class TopicWriter:
             raise BadInputError(f"{self._who}: {error}") from error
 
     def close(self) -> None:
-        """A batch that Spark has not committed is run again by whoever goes on: it may be in the topic
-        already, so it must be the same one."""
+        """Keep staged files: a batch that Spark has not committed is run again by the next process. It may be in the
+        topic already, so it must be the same one."""
         self._publisher.close()
         committed = CheckpointLog(self._session, self._checkpoint, "commits").last()
         under_way = f"{self._staging}/{committed + 1}"
@@ -99,7 +99,7 @@ class TopicWriter:
 
 
 def as_messages(frame: DataFrame) -> DataFrame:
-    """Columns `value` and `key` where there is a value; else each row is one as JSON."""
+    """Return columns `value` and `key` if there is a value; else each row as JSON."""
     if "value" in frame.columns:
         kinds = dict(frame.dtypes)
         key = f"{_binary('key', kinds['key'])} AS key" if "key" in kinds else "CAST(NULL AS binary) AS key"

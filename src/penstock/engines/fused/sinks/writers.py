@@ -1,4 +1,4 @@
-"""Sinks: what becomes of a batch. A batch that is run again replaces what it left before, where a sink can do that."""
+"""Writers of sinks. A batch that is run again replaces its former output, if a sink can do that."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Writer(Protocol):
     def write(self, frame: DataFrame, batch: int) -> None: ...
 
     def close(self) -> None:
-        """The run ended: nothing but what was written stays behind."""
+        """Remove all but the committed output at the end of the run."""
 
 
 class CountingWriter:
@@ -100,7 +100,7 @@ class _Format:
             self._more = {name: f"{owner}-{sink}"}
 
     def prepare(self) -> None:
-        """Spark finds the format, or says so."""
+        """Check that Spark finds the format; raise if not."""
         with in_one_line(f"sink '{self._sink}'", self._writing.format):
             check_format_exists(self._session, self._writing.format)
 
@@ -113,7 +113,7 @@ class _Format:
 
 
 def make_writers(session: SparkSession, spec: FusedSpec) -> dict[str, Writer]:
-    """By sink, and of dead letters where they are kept: each has seen that it can write."""
+    """Return the writers by sink, and of dead letters if they are kept: each has checked that it can write."""
     owner = owner_of(session, spec.checkpoint, spec.run)
     writers = {
         name: make_writer(session, operator, owner, spec.checkpoint)
@@ -138,7 +138,7 @@ def make_writer(session: SparkSession, operator: Operator, owner: str, checkpoin
 
 
 def _format_writer(session: SparkSession, sink: str, writing: Writing, owner: str, checkpoint: str) -> Writer:
-    """Return the writer that commits as the declaration of the format says."""
+    """Return the writer that commits as the format declares."""
     who, name = f"sink '{sink}'", f"{owner}-{sink}"
     form = find_format(writing.format)
     options = writing.options if form.is_log else with_secrets(writing.options, who, form.name)
@@ -161,7 +161,7 @@ def _format_writer(session: SparkSession, sink: str, writing: Writing, owner: st
 
 
 def letter_writer(session: SparkSession, pipeline: Pipeline, place: str, owner: str, checkpoint: str) -> Writer:
-    """Of dead letters: a topic, or a folder of JSON."""
+    """Return the writer of dead letters: to a topic, or a folder of JSON."""
     who, name = "dead letters", f"{owner}-dead-letters"
     if is_address(place):
         address, topic = letter_topic(pipeline, place)
@@ -221,7 +221,8 @@ STAGING = "_penstock"
 
 
 def plain_owner(owner: str) -> str:
-    """An owner with what is safe in the name of a file; as earlier versions wrote it, and several owners may share."""
+    """Return an owner with only characters that are safe in a file name, as earlier versions wrote it; several owners
+    may share it."""
     return re.sub(r"[^A-Za-z0-9.-]", "-", owner)
 
 
@@ -231,8 +232,8 @@ def owner_in_names(owner: str) -> str:
 
 
 def left_by(owners: Sequence[str], batch: int | None) -> re.Pattern[str]:
-    """The beginning of the names of all files that some writers left of a batch; None: of any batch. All sinks of a run
-    write the same batch at the same time, so that what is left of it under a shared name is nobody's any more."""
+    """Return the beginning of the names of all files that some writers left of a batch; None: of any batch. All sinks
+    of a run write the same batch at the same time, so files left of it under a shared name are no longer in use."""
     number = r"\d{9,}" if batch is None else f"{batch:09d}"
     return re.compile(rf"part-({'|'.join(map(re.escape, owners))})-{number}-")
 
@@ -344,8 +345,8 @@ class FileWriter:
         return batch in self._left or batch <= self._last
 
     def _remove_earlier(self, batch: int | None) -> None:
-        """What this sink left of a batch (None: of all), also under the names of earlier versions. Java looks for names
-        that begin like that, of which others may be somebody else's; each is looked at."""
+        """Remove files of this sink for a batch (None: for all), also under the names of earlier versions. Java looks
+        for names with this beginning, some of which may be another program's; each is checked."""
         left = left_by(self._owners, batch)
         for path, name in self._files.matching(self._pattern(batch)):
             if left.match(name):

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 
 
 def read_source(session: SparkSession, operator: Operator, slots: int = 1, folder: Path | None = None) -> DataFrame:
-    """The stream of a source that is not the load generator; its watermark is declared where it is needed. A source of
-    ours is cut for so many `slots`, and meets its run in a `folder`; without one it is only looked at."""
+    """Return the stream of a source that is not the load generator; its watermark is declared later, before the
+    operators that need it. A source of ours is cut for `slots` slots, and exchanges files with its run in `folder`;
+    without one it is only sampled."""
     reading = reading_of(operator)
     who = f"source '{operator.name}'"
     with in_one_line(who, reading.format):
@@ -119,7 +120,8 @@ def keep_schemas(folder: Path, schemas: Mapping[str, pa.Schema], timezone: str) 
 
 
 def kept_schemas(folder: Path, timezone: str) -> dict[str, pa.Schema]:
-    """By operator; none of a run that has kept none. Moments are shown by the clock of the session of now."""
+    """Return the kept schemas by operator; empty for a run that has kept none. Times have the time zone of the present
+    session."""
     file = folder / FILE
     if not file.exists():
         return {}
@@ -136,12 +138,13 @@ def kept_schemas(folder: Path, timezone: str) -> dict[str, pa.Schema]:
 
 SAMPLES = 256
 WAIT_SECONDS = 10.0
-"""How long a source that is no file is waited for."""
+"""Seconds to wait for a source that is not a file."""
 WITH_FILES = "; try the code with files of such rows in its place"
 
 
 def schemas_of_run(session: SparkSession, spec: FusedSpec, options: CodeOptions) -> dict[str, pa.Schema]:
-    """A run that has begun goes on with what it found out then, so that its sinks get the same columns."""
+    """Return the schemas of a run. A run that has begun keeps those it inferred then, so that its sinks get the same
+    columns."""
     timezone = str(session.conf.get("spark.sql.session.timeZone"))
     has_begun = CheckpointLog(session, spec.checkpoint, "offsets").last() >= 0
     known = kept_schemas(spec.folder, timezone) if has_begun else {}
@@ -154,7 +157,7 @@ def schemas_of_run(session: SparkSession, spec: FusedSpec, options: CodeOptions)
 def infer_schemas(
     session: SparkSession, pipeline: Pipeline, options: CodeOptions, known: Mapping[str, pa.Schema]
 ) -> dict[str, pa.Schema]:
-    """By operator, of those whose code does not say what it sends; some are `known` from before."""
+    """Return the schemas, by operator, of code that declares none; some are `known` from before."""
     from penstock.engines.fused.frames import FrameBuilder  # noqa: PLC0415 - each builds with the other
 
     silent = [n for n, logic in options.code.items() if logic.schema is None and logic.per is not Per.DATAFRAME]
@@ -194,8 +197,8 @@ def _up_to(pipeline: Pipeline, name: str) -> set[str]:
 def sample_source(
     session: SparkSession, operator: Operator, rows: int = SAMPLES, way_out: str = WITH_FILES
 ) -> DataFrame:
-    """The first rows of a source, as a table. One that may not give its rows a second time is refused: they are for the
-    run. `way_out` is what the complaint says to do."""
+    """Return the first rows of a source as a table. A source that may not give its rows a second time is refused: they
+    are for the run. `way_out` is the remedy in the error."""
     reading = reading_of(operator)
     who = f"source '{operator.name}'"
     if find_format(reading.format).is_files:
@@ -224,15 +227,15 @@ def sample_source(
 
 
 def _formats_read(stream: DataFrame, reading: Reading) -> list[str]:
-    """Of a frame of the user's as its plan says, whose leaves are what is read."""
+    """Return the formats in the plan of a user's frame: its leaves are the sources."""
     if not reading.of_the_user:
         return [reading.format]
     return stream_formats(stream)
 
 
 def learn_schemas(session: SparkSession, steps: tuple[Step, ...], frames: list[DataFrame]) -> Mapping[str, pa.Schema]:
-    """What every step sends of the samples in `frames`; code runs in a worker, as it will. Where all say it themselves
-    nothing is run: of a table Spark may not be able to make what it makes of a stream."""
+    """Return the schema of every step's output for the samples in `frames`; code runs in a worker, as it will in the
+    run. If all declare it, nothing is run: Spark may not be able to do with a table what it does with a stream."""
     wanting = next((step.operator for step in steps if step.logic is not None and step.schema is None), None)
     if wanting is None:
         return {}
@@ -249,7 +252,7 @@ def learn_schemas(session: SparkSession, steps: tuple[Step, ...], frames: list[D
 
 
 def refuse_unlearned(steps: tuple[Step, ...], learned: Collection[str], errors: Mapping[str, str]) -> None:
-    """Code that says what it sends need not show it."""
+    """Raise if a schema could not be inferred, unless the code declares it."""
     for step in steps:
         if step.logic is not None and step.schema is None and step.operator not in learned:
             why = f": {errors[step.operator]}" if step.operator in errors else ""

@@ -28,10 +28,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class LostMessages(Spec):
-    """Where the run went on: what retention took, and which logs went back (by topic and partition)."""
+    """Losses that the run continued after: messages removed by retention, and logs that went back (by topic and
+    partition)."""
 
     lost: dict[str, dict[str, int]] = Field(default_factory=dict)
-    """How many messages, by topic and partition, and by who was to read them from which offset on."""
+    """Number of messages, by topic and partition, and by reader and first offset."""
     went_back: tuple[str, ...] = ()
 
     @property
@@ -49,7 +50,7 @@ class LostMessages(Spec):
 
 @dataclass(frozen=True, slots=True)
 class LostPiece:
-    """What `reader` was to read from offset `first` on, and did not find: so many messages."""
+    """Messages that `reader` was to read from offset `first` on, and that were gone."""
 
     reader: str
     topic: str
@@ -67,8 +68,8 @@ class LostPiece:
 
 
 def _messages(pieces: Mapping[str, int]) -> int:
-    """Of all readers. What one of them missed twice counts once: a batch is planned again from where it began, though a
-    task has noted a part of it."""
+    """Return the messages of all readers. A message missed twice by one of them counts once: a batch is planned again
+    from its beginning, though a task has noted a part of it."""
     ranges = sorted((key.rpartition(FROM)[0], int(key.rpartition(FROM)[2]), count) for key, count in pieces.items())
     total, reached = 0, dict[str, int]()
     for reader, first, count in ranges:
@@ -79,7 +80,7 @@ def _messages(pieces: Mapping[str, int]) -> int:
 
 
 def lost_messages(folder: Path) -> LostMessages:
-    """What was noted where batches are planned, and by tasks."""
+    """Return the losses noted by the planning of batches and by tasks."""
     known = _noted(folder / LOST)
     pieces = {where: dict(by_reader) for where, by_reader in known.lost.items()}
     for file in sorted((folder / LOST_IN_TASKS).glob("[!.]*.json")):
@@ -89,7 +90,7 @@ def lost_messages(folder: Path) -> LostMessages:
 
 
 def _noted(file: Path) -> LostMessages:
-    """Where nobody can read how many there were, they are counted anew."""
+    """Return the noted losses; counting begins anew if the file cannot be read."""
     try:
         return read_value(LostMessages, file) if file.exists() else LostMessages()
     except BadInputError as error:
@@ -127,7 +128,7 @@ _BEGINS = "away-"
 
 
 class AwaySign:
-    """Of one source; without a folder nobody looks."""
+    """The sign of one source that its log is away; without a folder there is none."""
 
     def __init__(self, folder: Path | None, source: str) -> None:
         self._file = None if folder is None else folder / f"{_BEGINS}{sha256(source.encode()).hexdigest()[:8]}"

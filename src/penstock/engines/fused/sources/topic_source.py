@@ -1,7 +1,7 @@
-"""Topics as a Spark source of our own, where Spark's connector to Kafka is not there, and for the embedded log.
+"""Topics as a Spark source of our own, if Spark's connector to Kafka is missing, and for the embedded log.
 
-Offsets are those of the partitions, as Spark's own connector writes them: `{"topic": {"0": 17, "1": 4}}`. What a batch
-takes in is bounded and cut evenly over the slots, whatever partitions it comes from. Only Spark 4.2 and newer can ask
+Offsets are those of the partitions, as Spark's own connector writes them: `{"topic": {"0": 17, "1": 4}}`. The input of
+a batch is bounded and cut evenly over the slots, whichever partitions it comes from. Only Spark 4.2 and newer can ask
 for a bounded part: older ones have no `pyspark.sql.streaming.datasource`, and this module is not loaded there.
 """
 
@@ -44,14 +44,15 @@ SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, 
 """As Spark's own connector has it."""
 RETRY_SECONDS = 1.0
 PATIENCE_SECONDS = 300.0
-"""A broker may be away for so long before the query gives up."""
+"""Seconds a broker may be away before the query fails."""
 MOST_ROWS = "most_rows"
 LOOKED_AT = 1000
-"""Messages that are taken in where no run bounds batches."""
+"""Messages taken in if no run bounds batches."""
 
 
 def topic_frame(session: SparkSession, who: str, given: dict[str, str], slots: int, folder: Path | None) -> DataFrame:
-    """`given` are the options of the source; `folder` is where the run bounds batches and hears what was lost."""
+    """Return the frame of a topic. `given`: the options of the source; `folder`: the folder in which the run bounds
+    batches and losses are noted."""
     session.dataSource.register(TopicSource)
     options = {"given": json.dumps(given), "who": who, "slots": str(slots), "folder": str(folder or "")}
     return session.readStream.format(NAME).options(**options).load()
@@ -79,7 +80,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._away: Stopwatch | None = None
         self._sign = AwaySign(self._folder, self._who)
         self._until: dict[str, dict[int, Span]] | None = None
-        """What there was when a run began that ends with it."""
+        """Contents at the start of a run that ends with them."""
 
     @property
     def _log(self) -> TopicLog:
@@ -91,7 +92,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {topic: dict(self._log.spans(topic)) for topic in self._topics}
 
     def _awaited_spans(self) -> dict[str, dict[int, Span]]:
-        """Where there is no going on without an answer: a broker that is away is waited for."""
+        """Return the spans; wait for a broker that is away, because an answer is needed."""
         watch = Stopwatch()
         while True:
             try:
@@ -128,7 +129,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admitted(self._without_gone(reached, spans), spans, self._most_rows())
 
     def _without_gone(self, reached: Offsets, spans: dict[str, dict[int, Span]]) -> Offsets:
-        """Where logs went back, the run stops; or these partitions begin anew, where going on was chosen."""
+        """Stop the run if logs went back; or begin these partitions anew, if continuing was chosen."""
         gone = list(went_back(reached, spans))
         if gone and not self._goes_on:
             raise gone[0]
@@ -171,8 +172,8 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield _as_spark(batch, piece)
 
     def _note_missed(self, piece: Piece, first: int, messages: int) -> None:
-        """Retention ran past what a task was about to read. Tasks write beside each other: each into a file of its own,
-        where the run's folder is on its machine."""
+        """Note messages that retention removed before a task read them. Tasks run in parallel, so each writes a file of
+        its own, if the run's folder is on its machine."""
         _LOG.warning(
             "%s: topic '%s', partition %d: %s messages from offset %d on were gone unread",
             self._who, piece.topic, piece.partition, f"{messages:,}", first,
@@ -206,12 +207,12 @@ def _shared_log(address: LogAddress) -> TopicLog:
 def read_through(
     log: TopicLog, piece: Piece, missed: Callable[[Piece, int, int], None] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All of a piece, also where the log is away in the middle of it: gone on with behind the last message that came.
+    """Yield all of a piece. If the log is away in the middle, reading continues after the last message once it is back.
     A task that failed instead would end the query after a few attempts, in a fraction of the time a broker is given.
 
-    Retention may run past it since it was planned. `missed` hears from which offset on how many messages were gone, and
-    the rest is read; without it, that ends the run. Where the log went back, the piece is no more: the batch behind
-    this one finds that."""
+    Retention may run past it since it was planned. `missed` gets the first offset and number of messages that were
+    gone, and the rest is read; without it, that ends the run. If the log went back, the piece is gone: the next batch
+    finds that."""
     at, away = piece.first, None
     while at < piece.end:
         try:

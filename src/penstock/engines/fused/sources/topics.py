@@ -1,4 +1,5 @@
-"""Which connector reads a topic: Spark's own where its jars are there, else ours; the embedded log is always ours."""
+"""Choice of the connector that reads a topic: Spark's own if its jars are there, else ours; the embedded log is always
+ours."""
 
 from __future__ import annotations
 
@@ -38,23 +39,23 @@ if TYPE_CHECKING:
 
 
 _NONE = frozenset({None, "", "null", "None"})
-"""Where there is no offset, as before the first batch: Spark 4.0 writes it as Python does."""
+"""Values without an offset, as before the first batch: Spark 4.0 writes it as Python does."""
 
 
 def parsed_offset(text: str | None) -> Any:
-    """What a source wrote as its offset; None where there is none."""
+    """Return the offset that a source wrote; None if there is none."""
     return None if text in _NONE else json.loads(str(text))
 
 
 SPARKS, OURS = "spark", "own"
 SPARKS_WORD, OUR_WORD = "Spark's", "our own"
 CONNECTOR = "connector"
-"""The option of a source that says which of the two is to read, where both can."""
+"""Option of a source that selects the connector, if both can read it."""
 DELIVERY = "delivery"
 """The option of a sink: exactly-once (ours), or at-least-once, which is what Spark's own promises."""
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 GROUP = "groupId"
-"""The option of a source: a consumer group that is told how far the run has read."""
+"""Option of a source: a consumer group whose offsets follow the run."""
 _FOR_US = (CONNECTOR, DELIVERY, GROUP)
 
 
@@ -139,14 +140,14 @@ def sparks_writing(session: SparkSession, writing: Writing, who: str) -> Writing
 
 
 def lag_of(progress: StreamingQueryProgress) -> dict[str, int]:
-    """By topic/partition: messages that wait, of all sources that are topics. Both connectors say it alike."""
+    """Return waiting messages by topic/partition, of all sources that are topics. Both connectors report them alike."""
     ends = ((topic_offsets(source.endOffset), topic_offsets(source.latestOffset)) for source in progress.sources)
     return kept_apart(lag(end, latest) for end, latest in ends if end and latest)
 
 
 def covered_of(progress: StreamingQueryProgress) -> int:
-    """Offsets that a batch went over, of all sources that are topics: as many as its messages, and the holes between
-    them. Of partitions that are new nobody knows where they begin."""
+    """Return the offsets that a batch covered, of all sources that are topics: its messages, and the holes between
+    them. The beginning of new partitions is not known."""
     ends = ((topic_offsets(source.startOffset), topic_offsets(source.endOffset)) for source in progress.sources)
     return sum(
         max(0, last - start[topic][number])
@@ -159,7 +160,7 @@ def covered_of(progress: StreamingQueryProgress) -> int:
 
 
 def topic_offsets(text: str | None) -> Offsets | None:
-    """What a progress says of a source; None where that is no topics."""
+    """Return the offsets in a source's progress; None if it is not of topics."""
     offsets = parsed_offset(text)
     is_topics = isinstance(offsets, dict) and offsets and all(isinstance(parts, dict) for parts in offsets.values())
     return offsets if is_topics else None
@@ -175,8 +176,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class GroupTeller:
-    """Of sources that are topics, by name, those that name a group. What a group is not told now it is told with what
-    comes next; that it was not is noted, the first time."""
+    """Publishes offsets for the sources that name a consumer group. Offsets that cannot be published now are published
+    with the next; the first failure is noted."""
 
     def __init__(self, readings: Mapping[str, Reading]) -> None:
         self.readings = {name: reading for name, reading in readings.items() if GROUP in reading.options}
@@ -210,7 +211,7 @@ class GroupTeller:
 
 
 class ToldGroups:
-    """Of the sources that our own connector reads."""
+    """Consumer groups of the sources that our own connector reads."""
 
     def __init__(self, session: SparkSession, pipeline: Pipeline) -> None:
         by_us = read_by_us(session, pipeline)
@@ -232,8 +233,8 @@ class ToldGroups:
 
 
 def reached_by(topics: Mapping[str, Sequence[str]], progress: StreamingQueryProgress) -> dict[str, Offsets]:
-    """How far each source has read. Spark has no names of sources: one is known by its topics, and of several that
-    read the same ones the first in the query is the first of the pipeline."""
+    """Return the offsets that each source has reached. Spark has no names of sources: one is recognised by its topics,
+    and of several with the same topics the first in the query is the first of the pipeline."""
     ends = [offsets for source in progress.sources if (offsets := topic_offsets(source.endOffset))]
     reached: dict[str, Offsets] = {}
     earlier: Counter[frozenset[str]] = Counter()
