@@ -135,8 +135,8 @@ def run(
     saturated: bool,
 ) -> PlacedCase:  # fmt: skip
     job = prepare_placed(plan, RunConfig(models=models), pipeline)
-    predicted = job.predicted(cores_here())
-    able = min(rate for rate in (predicted.slots_rate, predicted.engine_rate) if rate is not None)
+    highest = job.forecast(cores_here()).max_rate
+    able = highest.value if highest is not None else 1.0
     offered = (OVERLOAD if saturated else PART_LOAD) * able
     result = penstock.run(
         plan,

@@ -214,15 +214,15 @@ def test_cpu_and_memory_follow_the_rate() -> None:
     # 0.8 / 100 and 0.1 / 20 CPU seconds a tuple, at 10 tuples/s over two slots
     use = fused_usage(GAINS, DEMANDS, THREADS, 2, 10.0)
     assert use.cpu == pytest.approx(5 * (0.008 + 0.005))
-    # 5 of the 100 and of the 20 they can do
-    assert use.memory_mb == pytest.approx(80 + 10 * 0.05 + 50 * 0.25)
+    # what threads hold does not shrink with the rate
+    assert use.memory_mb == pytest.approx(80 + 10 + 50)
 
 
-def test_memory_is_that_of_the_threads_with_something_to_do() -> None:
-    # 30 of the 40 tuples/s of 20 threads keep 15 of them busy: half-way between 50 and 200 MB
+def test_memory_is_that_of_the_threads_that_are_there() -> None:
+    # 20 threads hold 0.2 of 1,000 MB, and the worker 80, at any rate: a model that `open=` loads is there when idle
     points = (*WAITING.points, Point(threads=20, rate=40.0, cpu=0.4, memory=0.2))
     demands = {"waiting": Model("waiting", points, ON)}
-    assert fused_usage({"waiting": Gain(1.0, 0.0)}, demands, {"waiting": 20}, 1, 30.0).memory_mb == pytest.approx(205)
+    assert fused_usage({"waiting": Gain(1.0, 0.0)}, demands, {"waiting": 20}, 1, 30.0).memory_mb == pytest.approx(280)
 
 
 def test_files_that_were_profiled_are_counted_and_others_are_named() -> None:

@@ -261,7 +261,7 @@ def test_a_placed_pipeline_has_a_whole_plan() -> None:
     assert decision.after is not None
     assert plan.placement.by_slot() == decision.after.rows
     assert plan.prediction.supported.rate == pytest.approx(decision.after.rate)
-    assert plan.prediction.fused is not None
+    assert plan.forecast.max_rate is not None
 
 
 def test_a_policy_that_fails_harms_nobody_else() -> None:

@@ -190,7 +190,8 @@ def test_sparks_own_without_a_model_is_planned_with_a_warning(made: str) -> None
         "no model for own: one thread is assumed to keep up at any rate; penstock profile measures it",
     )
     assert plan.allocation.operator("own").threads == 1
-    assert plan.prediction.fused is None
+    assert plan.forecast.meets_target is None
+    assert plan.forecast.unknown == ("operator 'own' was not measured: penstock profile measures it",)
 
 
 def test_declared_threads_are_placed_as_declared() -> None:

@@ -13,16 +13,8 @@ from penstock.engines.fused.preparation import unmeasured_ends
 from penstock.modelling.fingerprint import shape_of
 from penstock.modelling.library import models_document, parse_models
 from penstock.modelling.model import MeasuredOn, Model, Point, Rehearsal, RehearsedBatches
-from penstock.planning.prediction.fused import (
-    Correction,
-    FusedSetup,
-    correction_by,
-    correction_for,
-    fused_setup,
-    rehearsals_of,
-    rehearsed_cpu_seconds,
-    rows_of_batch,
-)
+from penstock.planning.prediction.fused import FusedSetup, fused_setup, rehearsals_of, rows_of_batch
+from penstock.planning.prediction.rehearsed import Correction, correction_by, correction_for, rehearsed_cpu_seconds
 
 
 def batches(tuples: int, seconds: float, cpu_seconds: float = 0.0) -> RehearsedBatches:
@@ -197,22 +189,20 @@ def test_slots_alone_are_faster_than_slots_that_share_the_machine() -> None:
     assert at_half.correction == Correction(tuple_seconds=0.001)
 
 
-def test_a_plan_whose_slots_will_not_do_it_run_fused_says_so() -> None:
+def test_a_fused_run_has_the_fewest_slots_that_keep_the_rate() -> None:
     plain, seen = (penstock.ModelLibrary.of([known]) for known in (model(), model(SEEN)))
-    assert not penstock.plan(PIPELINE, 900, models=plain).warnings
-    (warning,) = penstock.plan(PIPELINE, 900, models=seen).warnings
-    # a batch of 2,666 tuples on two slots: 0.2 s, 2 ms of the two cores each, and 0.5 ms of a slot: 3.5325 s
-    assert warning.startswith("run fused on 2 slots it will do 754.7/s")
-    assert warning.endswith("; 3 slots would do")
-    assert not penstock.plan(PIPELINE, 500, models=seen).warnings
+    assert penstock.plan(PIPELINE, 900, models=plain).forecast.slots == 1
+    # a batch of 2,666 tuples on two slots: 0.2 s, 2 ms of the two cores each, and 0.5 ms of a slot: 3.5325 s, so that
+    # two slots do 754.7/s
+    assert penstock.plan(PIPELINE, 500, models=seen).forecast.slots == 1
+    assert penstock.plan(PIPELINE, 900, models=seen).forecast.slots == 3
 
 
 def test_headroom_counts_run_fused_too() -> None:
     seen = penstock.ModelLibrary.of([model(SEEN)])
-    # the two slots of 1,000/s do 754.7/s as above: enough for 640, but not for what that is to be a part of
-    (warning,) = penstock.plan(PIPELINE, 640, models=seen, utilisation=0.64).warnings
-    assert warning.startswith("run fused on 2 slots it will do 754.7/s of the 1,000/s it is sized for")
-    assert warning.endswith("; 3 slots would do")
+    # two slots do 754.7/s as above: enough for 640, but not for what that is to be a part of
+    assert penstock.plan(PIPELINE, 640, models=seen).forecast.slots == 2
+    assert penstock.plan(PIPELINE, 640, models=seen, utilisation=0.64).forecast.slots == 3
 
 
 def test_a_plan_says_what_it_does_run_fused() -> None:
@@ -226,13 +216,6 @@ def test_a_plan_says_what_it_does_run_fused() -> None:
     # batches a second apart: 500 tuples take 0.6 s
     slower = penstock.plan(PIPELINE, 500, models=penstock.ModelLibrary.of([model()]), batch_interval_ms=1000)
     assert slower.document()["prediction"]["fused"]["latency_ms"]["p50"] == pytest.approx(1100.0)
-    # 754.7/s is all it does
-    slow = penstock.plan(PIPELINE, 900, models=penstock.ModelLibrary.of([model(SEEN)]))
-    assert slow.document()["prediction"]["fused"] == {
-        "rate": pytest.approx(2666 / 3.5325),
-        "latency_ms": None,
-        "batch_tuples": 2666,
-    }
 
 
 def test_a_plan_of_which_not_all_is_measured_says_nothing_of_running_fused() -> None:

@@ -23,6 +23,7 @@ from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.pictures.drawings import draw_run
 from penstock.planning.files import write_plan
+from penstock.planning.prediction.forecast import RunForecast
 from penstock.report.figures import RecentBatches
 from penstock.report.listener import Progress
 from penstock.report.report import Audit, BatchObservation, OperatorObservation, SlotObservation, history, summarise
@@ -239,16 +240,15 @@ def test_a_plan_says_rate_slots_and_threads(tmp_path: Path) -> None:
     write_plan(plan, tmp_path / "plan.json")
     for given in (plan, tmp_path / "plan.json", str(tmp_path / "plan.json")):
         job = prepare(given)
-        assert (job.slots, job.load) == (7, Load.constant(100))
-        # B has 170 threads on 7 slots: 24.3
-        assert job.threads["B"] == 25
+        # as the verdict says: 7 slots do for the placement, but batches leave slots less time, and memory
+        assert (job.slots, job.load) == (plan.forecast.slots, Load.constant(100))
+        assert job.threads == plan.forecast.threads
         assert job.plan_rates is not None
         assert job.plan_rates["shuffle"] == pytest.approx(80)
         assert job.predicted_rate is not None
         # a node of the catalogue has 28 GB for 8 slots
         assert job.slot_memory_mb == 3584
     assert prepare("linear", RunConfig(rate=5, slots=2)).slot_memory_mb is None
-    assert prepare(plan, RunConfig(rate="5", slots=2)).threads["B"] == 85
     assert prepare(plan, RunConfig(rate=5)).load == Load.constant(5)
 
 
@@ -305,7 +305,7 @@ def test_batches_hold_the_work_of_an_interval() -> None:
     assert prepare(unknown, RunConfig(rate=50, slots=1, batch_interval_ms=500)).batch_seconds == 2.0
 
 
-def test_of_a_source_of_ones_own_batches_are_predicted_as_they_came() -> None:
+def test_of_a_source_of_ones_own_batches_are_predicted_as_it_admits_them() -> None:
     built = penstock.pipeline("p").source("s", files="in/*.json", schema="n long")
     pipeline = built.then("a", logic=lambda row: row, schema="n long").sink("o").build()
     job = prepare(pipeline, RunConfig(slots=1, models=one_tuple_in_10_ms()))
@@ -314,25 +314,51 @@ def test_of_a_source_of_ones_own_batches_are_predicted_as_they_came() -> None:
     # the first batch, in which Spark gets ready, is counted and not measured
     assert (report.sustained_rate, report.operators["a"].received) == (80.0, 500)
     ended = job.result(replace(report, offered_rate=80.0), Load.constant(80), flat_out=True)
-    assert ended.predicted_rate == pytest.approx(100 / 1.2)
-    assert dict(ended.predicted_latency_ms or {}) == pytest.approx({"p50": 1200})
-    assert ended.rate_error == pytest.approx(100 / 1.2 / 80 - 1)
-    assert "what is predicted is for batches of 100 tuples, as they came on average" in ended.report.notes
+    # nothing limits a batch: with 2,000 tuples the 0.2 s of the engine are a hundredth of it
+    assert ended.predicted_rate == pytest.approx(2000 / 20.2)
+    # at 80/s batches of 80 tuples, each 0.2 s and 80 times 10 ms
+    assert dict(ended.predicted_latency_ms or {}) == pytest.approx({"p50": 1000})
+    assert ended.rate_error == pytest.approx(2000 / 20.2 / 80 - 1)
+    assert "what is predicted is for batches of 2,000 tuples, as the sources admit" in ended.report.notes
+
+
+def test_batches_of_files_hold_what_the_source_admits(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.json").write_text('{"n": 1}\n' * 50)
+    options: dict[str, str | bool | int | float] = {"path": str(tmp_path), "maxFilesPerTrigger": 2}
+    built = penstock.pipeline("p").source("s", format="json", options=options, schema="n long")
+    pipeline = built.then("a", logic=lambda row: row, schema="n long").sink("o").build()
+    job = prepare(pipeline, RunConfig(slots=1, models=one_tuple_in_10_ms()))
+    # two files of 50 rows, 10 ms each, and 0.2 s
+    assert job.forecast is not None
+    assert job.forecast.batch_rows == 100
+    assert job.forecast.max_rate is not None
+    assert job.forecast.max_rate.value == pytest.approx(100 / 1.2)
+    assert job.forecast.latency_values == pytest.approx({"p50": 1200})
+    (planned,) = (penstock.plan(pipeline, 80, models=one_tuple_in_10_ms()),)
+    assert planned.verdict["rate"] == pytest.approx(100 / 1.2)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    (tmp_path / "odd.json.gz").write_bytes(b"x")
+    nobody_knows = prepare(pipeline, RunConfig(slots=1, models=one_tuple_in_10_ms())).forecast
+    assert nobody_knows is not None
+    assert nobody_knows.meets_target is None
+    assert "no file is there whose rows could be counted" in nobody_knows.unknown[0]
 
 
 @pytest.mark.parametrize(
     ("sources", "handling_ms", "most"),
     [
-        # 100 tuples of 10 ms, and 0.2 s
-        (1, 0.0, 100 / 1.2),
-        # 50 of each, all of them through one operator: 2 x 50 / (0.2 + 2 x 50 x 0.01)
-        (2, 0.0, 100 / 1.2),
-        (4, 0.0, 100 / 1.2),
-        # 33 of each: 3 x 33 / (0.2 + 3 x 33 x 0.01)
-        (3, 0.0, 99 / 1.19),
+        # 2,000 tuples of 10 ms, 20 s of work, and 0.2 s
+        (1, 0.0, 2000 / 20.2),
+        # 1,000 of each, all of them through one operator: 2 x 1,000 / (0.2 + 2 x 1,000 x 0.01)
+        (2, 0.0, 2000 / 20.2),
+        (4, 0.0, 2000 / 20.2),
+        # 667 of each
+        (3, 0.0, 2001 / 20.21),
         # 2 of the 10 ms are for taking a tuple in, from whichever source it comes
-        (1, 2.0, 100 / 1.2),
-        (2, 2.0, 100 / 1.2),
+        (1, 2.0, 2000 / 20.2),
+        (2, 2.0, 2000 / 20.2),
     ],
 )
 def test_several_sources_of_ones_own_are_counted_together(sources: int, handling_ms: float, most: float) -> None:
@@ -350,7 +376,8 @@ def test_several_sources_of_ones_own_are_counted_together(sources: int, handling
     assert (ended.predicted_slot or (0.0, 0.0))[0] == pytest.approx(0.8)
     assert ended.rate_error == pytest.approx(most / 80 - 1)
     together = f", as many of each of {sources} sources" if sources > 1 else ""
-    assert f"what is predicted is for batches of 100 tuples, as they came on average{together}" in ended.report.notes
+    rows = 2001 if sources == 3 else 2000
+    assert f"what is predicted is for batches of {rows:,} tuples, as the sources admit{together}" in ended.report.notes
 
 
 @pytest.mark.parametrize(
@@ -452,7 +479,9 @@ def test_files_are_missed_only_where_they_would_lie_here(tmp_path: Path) -> None
 
 def test_a_placed_run_whose_sinks_have_not_got_all_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     report = summarise([batch(1.0), batch(2.0)], 100.0, 0.5, NOTHING_LOST)
-    result = PlacedResult("p", "runs/p", "shuffle", None, None, {}, report, (), (), 0.0, 0.0)
+    result = PlacedResult(
+        "p", "runs/p", "shuffle", None, None, RunForecast("placed", 100.0, 1, 1.0), report, (), (), 0.0, 0.0
+    )
     print_placed(result, json=True)
     assert json.loads(capsys.readouterr().out)["unsent"] is False
     with pytest.raises(typer.Exit) as ended:

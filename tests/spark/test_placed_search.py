@@ -14,6 +14,7 @@ from penstock.base.errors import BadInputError
 from penstock.cli.reports import print_placed
 from penstock.engines.placed import engine
 from penstock.engines.placed.engine import PlacedPrepared
+from penstock.planning.prediction.forecast import RunForecast
 from penstock.report.report import Audit, Report
 from penstock.report.result import PlacedResult
 from penstock.runs.folder import RunFolder
@@ -32,7 +33,9 @@ def conducted(_engine: Any, prepared: PlacedPrepared, folder: RunFolder, _listen
     done = min(offered, ABLE)
     rising = 0.0 if offered <= ABLE else 0.5
     report = Report(offered, done, rising, 10.0, {}, 0, {}, {}, Audit(100, 0, 0, 0, 0), 10)
-    return PlacedResult("linear", folder.place, "shuffle", 80.0, None, {}, report, (), (), 0.0, 0.0)
+    return PlacedResult(
+        "linear", folder.place, "shuffle", 80.0, None, RunForecast("placed", 100.0, 1, 1.0), report, (), (), 0.0, 0.0
+    )
 
 
 def test_the_run_shown_is_the_best_of_the_search(

@@ -23,6 +23,7 @@ from penstock.inputs.finders import (
 )
 from penstock.planning.compare import Compared, pairs
 from penstock.planning.compare import compare as compare_policies
+from penstock.planning.plan import FUSED
 from penstock.planning.prediction.placement import DEFAULT_BATCH_INTERVAL_MS, Routing
 from penstock.planning.registry import DEFAULT_SEGMENTER
 from penstock.planning.replanning.plan_changes import PlanDiff
@@ -57,13 +58,16 @@ def plan(
     current: PlanLike | None = None,
     move_cost: float | None = None,
     utilisation: float = 1.0,
+    engine: str = FUSED,
+    confidence: float = 0.5,
 ) -> Plan:
     """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue.
 
     `allocator` and `placer` default to `mba` and `sam`, or to those of `current`, the plan that runs: with it, threads
     stay where they are unless moving keeps more of the rate, or pays: a thread that moves counts as `move_cost` slots
     (0.01). `eft` and `balanced-eft` weigh that by their own rule. With a target `utilisation` of 0.8 the plan is sized
-    for `rate / 0.8`. The cluster "live" is the free part of the one that runs here.
+    for `rate / 0.8`. The cluster "live" is the free part of the one that runs here. The verdict of the plan is about a
+    run by `engine` (`fused` or `placed`), whose slots are those that keep the rate with probability `confidence`.
     """
     live = None
     if str(cluster) == LIVE:
@@ -80,6 +84,8 @@ def plan(
         routing=routing,
         batch_interval_ms=batch_interval_ms,
         explain=explain,
+        engine=engine,
+        confidence=confidence,
     )
     made = plan_at(
         planner, rate, allocator=allocator, placer=placer, current=current, move_cost=move_cost, utilisation=utilisation

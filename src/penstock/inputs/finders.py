@@ -25,6 +25,7 @@ from penstock.dataflow.builder import PipelineBuilder
 from penstock.dataflow.code import code_of, parse_pipeline, pipeline_at, pipeline_document, read_pipeline
 from penstock.dataflow.logic import chained
 from penstock.dataflow.pipeline import Kind, Pipeline, checked_rate, gains
+from penstock.inputs.batch_admission import admission_of
 from penstock.modelling.library import (
     ModelLibrary,
     demands_of,
@@ -43,7 +44,7 @@ from penstock.planning.files import (
     read_plan,
     read_whole_cluster,
 )
-from penstock.planning.plan import PLAN_FORMAT, Plan
+from penstock.planning.plan import FUSED, PLACED, PLAN_FORMAT, Plan
 from penstock.planning.planner import Planner
 from penstock.planning.prediction.placement import DEFAULT_BATCH_INTERVAL_MS, LatencyAssumptions, Routing
 from penstock.planning.registry import (
@@ -274,6 +275,9 @@ def _plan(name: str, rows: Mapping[Slot, Mapping[str, int]], run: Any, path: str
 # Planners and plans of a pipeline, models and machines.
 
 
+MIN_CONFIDENCE, MAX_CONFIDENCE = 0.5, 0.999
+
+
 def planner_of(
     pipeline: PipelineLike,
     *,
@@ -284,8 +288,17 @@ def planner_of(
     routing: Routing | str = Routing.SLOT_AWARE,
     batch_interval_ms: float = DEFAULT_BATCH_INTERVAL_MS,
     explain: bool = False,
+    engine: str = FUSED,
+    confidence: float = 0.5,
 ) -> Planner:
-    """Return the planner of `pipeline` with these models, on a cluster or on machines rented from a catalogue."""
+    """Return the planner of `pipeline` with these models, on a cluster or on machines rented from a catalogue, for a
+    run by `engine` that keeps the rate with probability `confidence`."""
+    if engine not in (FUSED, PLACED):
+        raise BadInputError(f"engine=: expected '{FUSED}' or '{PLACED}', found '{engine}'")
+    if not MIN_CONFIDENCE <= confidence <= MAX_CONFIDENCE:
+        raise BadInputError(
+            f"confidence=: expected a probability from {MIN_CONFIDENCE:g} to {MAX_CONFIDENCE:g}, found {confidence:g}"
+        )
     if not 0 <= batch_interval_ms < float("inf"):
         raise BadInputError(f"batch interval: expected milliseconds of at least 0, found {batch_interval_ms:g}")
     prices = catalogue if isinstance(catalogue, Catalogue) else find_catalogue(str(catalogue or DEFAULT_CATALOGUE))
@@ -311,6 +324,9 @@ def planner_of(
         assumptions=LatencyAssumptions(batch_interval_ms=batch_interval_ms),
         explain=explain,
         currency=prices.currency,
+        engine=engine,
+        admission=admission_of(plannable),
+        confidence=confidence,
     )
 
 

@@ -125,6 +125,8 @@ class MeasuredOn(Spec):
     """For an operator that is Spark's own: milliseconds it adds to a batch, whatever its size (shuffles, state)."""
     base_memory_mb: Amount | None = None
     """Memory of a worker without any operator: a slot holds this, and the memory in the models of its operators."""
+    java_memory_mb: Amount | None = None
+    """Resident memory of Spark's Java process at the end of the rehearsals, in MB."""
     rehearsals: tuple[Rehearsal, ...] = ()
     """Rehearsals of its pipeline, at the end of the profile that measured it."""
 

@@ -376,8 +376,10 @@ def _forecast(plan: Plan) -> list[str]:
         f"{_rate(prediction.shuffle.rate)} with shuffle",
         f"latency ({prediction.routing}) {_latency(prediction.latency_ms)}",
     ]
-    if prediction.fused is not None:
-        lines.append(f"fused {_rate(prediction.fused.rate)}, latency {_latency(prediction.fused.latency_ms or {})}")
+    forecast = prediction.forecast
+    if forecast.max_rate is not None:
+        latency = _latency(forecast.latency_values or {})
+        lines.append(f"{forecast.engine} {_rate(forecast.max_rate.value)}, latency {latency}")
     return lines
 
 

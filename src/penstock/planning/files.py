@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.files import (
@@ -67,7 +67,7 @@ class SavedSlots(Spec):
     acquired: Whole
     used: Whole
     memory_mb: Positive | None = None
-    """Of the smallest; plans of 0.1 do not say."""
+    """Memory of the smallest slot; plans of 0.1 do not have it."""
 
 
 class SavedNode(Spec):
@@ -82,6 +82,18 @@ class SavedBundles(Spec):
     node: Name
     slot: Annotated[int, Field(strict=True)]
     threads: dict[Name, Count]
+
+
+class SavedVerdict(BaseModel):
+    """The part of a plan file's verdict that runs and simulations go by; the rest is ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    engine: str
+    slots: Count
+    cores: Positive
+    threads: dict[Name, Count] = Field(default_factory=dict)
+    """Threads in each slot of a fused run."""
 
 
 class SavedPlan(Versioned):
@@ -100,6 +112,8 @@ class SavedPlan(Versioned):
     nodes: tuple[SavedNode, ...]
     placement: tuple[SavedBundles, ...]
     prediction: dict[str, Any]
+    verdict: SavedVerdict | None = None
+    """Forecast of the engine it was made for; plans of before have none."""
     bounds: dict[str, Any]
     price_per_hour: Amount | None = None
     currency: str = "USD"
@@ -107,7 +121,7 @@ class SavedPlan(Versioned):
     moves: dict[str, Whole] | None = None
     considered: tuple[dict[str, Any], ...] = ()
     models: dict[str, Any] | None = None
-    """What it was planned with, as a model file has it; plans of format 1 have none."""
+    """Models it was planned with, as in a model file; plans of format 1 have none."""
     definition: dict[str, Any]
 
     def library(self, where: str = "plan") -> ModelLibrary | None:

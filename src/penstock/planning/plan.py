@@ -20,32 +20,14 @@ if TYPE_CHECKING:
     from penstock.modelling.library import ModelLibrary
     from penstock.planning.allocation.contract import Allocation
     from penstock.planning.placement.contract import Placement
+    from penstock.planning.prediction.forecast import RunForecast
     from penstock.planning.prediction.placement import SupportedRate
     from penstock.planning.replanning.plan_changes import ThreadMoves
 
+FUSED, PLACED = "fused", "placed"
+"""Engines a plan can be made for."""
 PLAN_FORMAT = 2
-"""Of plan files. 2: they carry the models they were made with."""
-
-
-@dataclass(frozen=True, slots=True)
-class FusedPrediction:
-    """What the slots and threads of a plan will do run fused, where a placement does not matter."""
-
-    rate: float
-    """The most, in tuples/s."""
-    latency_ms: Mapping[str, float] | None
-    """At the planned rate; None where that is more than they do."""
-    batch_tuples: int
-    """Over all slots, in a batch of so many: sources of the user's own may hold back more, and smaller ones do less."""
-    warning: str | None = None
-    """Set if the slots will not keep the rate the plan is sized for."""
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "rate": finite(self.rate),
-            "latency_ms": None if self.latency_ms is None else dict(self.latency_ms),
-            "batch_tuples": self.batch_tuples,
-        }
+"""Format of plan files. 2: they carry the models they were made with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +47,12 @@ class Prediction:
     slots: Mapping[Slot, SlotUsage]
     latency_ms: Mapping[str, float]
     network_cost: float
-    fused: FusedPrediction | None = None
-    """None: not every operator has a model, or nobody asked for it. All else is of the placement."""
+    forecast: RunForecast
+    """Prediction of a run by the engine of the plan; all else is of the placement, by the models alone."""
 
     @property
     def supported(self) -> SupportedRate:
-        """With its own routing."""
+        """Rate with its own routing."""
         return self.slot_aware if self.routing is Routing.SLOT_AWARE else self.shuffle
 
     @property
@@ -120,11 +102,36 @@ class Plan:
     moves: ThreadMoves | None = None
     """The threads that move if this plan replaces one that runs."""
     library: ModelLibrary | None = None
-    """What it was planned with: the models of its operators."""
+    """Models of its operators, which it was planned with."""
     utilisation: float = 1.0
     """Target utilisation: `rate` as a share of the rate the plan is sized for."""
     considered: tuple[Considered, ...] = ()
     """The plans a re-plan chose from."""
+    engine: str = FUSED
+    """Engine the verdict is about."""
+    fused_machines: Cluster | None = None
+    """Machines for a fused run, which needs other slots than the placement; None: those of the placement."""
+
+    @property
+    def forecast(self) -> RunForecast:
+        """The verdict: what the plan will do, run by its engine."""
+        return self.prediction.forecast
+
+    @property
+    def machines(self) -> Cluster:
+        """The machines its engine needs."""
+        return self.cluster if self.engine == PLACED or self.fused_machines is None else self.fused_machines
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """The plain contents of the key `verdict`."""
+        machines = self.machines
+        return {
+            **self.forecast.document(),
+            "machines": [{"name": n.name, "size": n.size, "slots": n.slots, "price": n.price} for n in machines.nodes],
+            "price_per_hour": machines.price,
+            "currency": self.currency,
+        }
 
     @property
     def predicted_rate(self) -> float:
@@ -163,7 +170,8 @@ class Plan:
         nodes, price = len(self.cluster.nodes), self.cluster.price
         supported = self.prediction.supported
         limit = f", limited by {supported.bottleneck}" if supported.bottleneck else ""
-        fused = "" if self.prediction.fused is None else f"; {self.prediction.fused.rate:,.4g} tuples/s fused"
+        highest = self.forecast.max_rate
+        fused = "" if highest is None or self.engine != FUSED else f"; {highest.value:,.4g} tuples/s fused"
         return "\n".join(
             [
                 f"{self.pipeline.name} at {self.rate:,.6g} tuples/s, by {self.allocation.allocator} and "
@@ -236,8 +244,9 @@ class Plan:
                 ],
                 "latency_ms": {name: finite(value) for name, value in prediction.latency_ms.items()},
                 "network_cost": prediction.network_cost,
-                "fused": None if prediction.fused is None else prediction.fused.document(),
+                "fused": _of_fused(prediction.forecast),
             },
+            "verdict": self.verdict,
             **({"utilisation": self.utilisation} if self.utilisation < 1 else {}),
             "bounds": {"slots": self.fewest_slots, "gap": self.gap},
             "price_per_hour": self.cluster.price,
@@ -257,6 +266,14 @@ class Plan:
 
     def _slot_order(self, item: tuple[Slot, object]) -> tuple[int, int]:
         return self.cluster.position(item[0].node), item[0].number
+
+
+def _of_fused(forecast: RunForecast) -> dict[str, Any] | None:
+    """Fused run in plan files, beside the verdict; None: it is unknown, or the plan is for a placed run."""
+    if forecast.max_rate is None or forecast.engine != FUSED:
+        return None
+    document = forecast.document()
+    return {"rate": document["rate"], "latency_ms": document["latency_ms"], "batch_tuples": forecast.batch_rows}
 
 
 def finite(value: float) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -37,10 +37,11 @@ from penstock.planning.allocation.contract import (
     fewest_slots,
     idle_operator,
 )
+from penstock.planning.engine_forecasts import CORES_TOLERANCE, MAX_TIMES_SLOTS, FusedSizing, placed_setup
 from penstock.planning.placement.constraints import ask, check_words
 from penstock.planning.placement.contract import OperatorRequest, Placement, PlacementRequest, Placer, Room
-from penstock.planning.plan import FusedPrediction, Plan, Prediction
-from penstock.planning.prediction.fused import PlannedRun, fused_setup, most_work_seconds, rehearsals_of
+from penstock.planning.plan import FUSED, PLACED, Plan, Prediction
+from penstock.planning.prediction.fused import BatchAdmission
 from penstock.planning.prediction.placement import (
     Demands,
     LatencyAssumptions,
@@ -51,6 +52,7 @@ from penstock.planning.prediction.placement import (
     lowest_peak,
     mean_cost,
     moving_cpu,
+    routed,
     slot_usage,
     stream_costs,
     supported_rate,
@@ -62,13 +64,13 @@ from penstock.planning.replanning.plan_changes import ThreadMoves, by_operator, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from penstock.cluster.topology import Cluster
+    from penstock.cluster.topology import Cluster, Slot
     from penstock.dataflow.pipeline import Gain
     from penstock.modelling.library import ModelLibrary
     from penstock.modelling.task_profile import TaskProfile
     from penstock.planning.allocation.contract import Allocator
     from penstock.planning.files import SavedPlan
-    from penstock.planning.prediction.fused import FusedSetup
+    from penstock.planning.prediction.forecast import RunForecast
 
 
 # Growth: when a placer refuses, one slot is added and everything is tried again.
@@ -118,59 +120,6 @@ def _bisect(refused: int, enough: int, answer: T, attempt: Callable[[int], T | R
     return fewest, answers[fewest]
 
 
-# The prediction for a plan that runs fused: every slot runs the whole pipeline on its share of the stream.
-
-
-MAX_TIMES_SLOTS = 4
-"""Search up to this multiple of the plan's slots for a number that would keep the rate."""
-
-
-def predict_fused(
-    allocation: Allocation,
-    pipeline: Pipeline,
-    demands: Demands,
-    slots: int,
-    rate: float,
-    utilisation: float,
-    interval_seconds: float,
-) -> FusedPrediction | None:
-    """Return the rate, the latency at `rate` and the batch size of an allocation run fused on `slots` slots.
-
-    `utilisation` is the part of what the allocation is sized for that `rate` is. None if an operator has no model.
-    """
-    code = [name for name, operator in pipeline.operators.items() if operator.kind is Kind.OPERATOR]
-    if not code or not all(isinstance(demands[name], Model) for name in code):
-        return None
-    cores = max(model.measured_on.cores or 1 for model in demands.values() if isinstance(model, Model))
-    most_work = most_work_seconds(interval_seconds)
-    sized_for = rate / utilisation
-
-    def setup(slots: int, planned: PlannedRun | None = None) -> FusedSetup:
-        """With fewer slots than cores, Spark itself uses the remaining cores."""
-        return fused_setup(pipeline, planned, demands, slots, sized_for, max(slots, cores), most_work)
-
-    threads = {operator.name: operator.threads for operator in allocation.operators}
-    run = setup(slots, PlannedRun(rate, threads, slots, {}))
-    sustained = run.rate(interval_seconds)
-    warning = None
-    if rehearsals_of(pipeline, demands) and not covers(sustained, sized_for):
-        more = range(slots + 1, MAX_TIMES_SLOTS * slots + 1)
-        enough = next((n for n in more if covers(setup(n).rate(interval_seconds), sized_for)), None)
-        warning = _too_slow(sustained, sized_for, utilisation, slots, enough)
-    return FusedPrediction(sustained, run.latency_ms(rate, interval_seconds), run.most_rows, warning)
-
-
-def _too_slow(rate: float, sized_for: float, utilisation: float, slots: int, enough: int | None) -> str:
-    """Return the warning for slots that, by the rehearsal of the whole pipeline, will not keep the rate.
-
-    Plans are made from models of single operators, which leave out Spark's own work per row. `enough` slots would do.
-    """
-    where = f"{slots} slot{'' if slots == 1 else 's'}"
-    of = "" if utilisation == 1 else f" of the {sized_for:,.4g}/s it is sized for"
-    hint = f"; {enough} slots would do" if enough else ""
-    return f"run fused on {where} it will do {rate:,.4g}/s{of}, by what the whole pipeline did in its profile{hint}"
-
-
 MOST_THREADS = 2_000_000
 MOST_SLOTS = 2_000_000
 MIN_UTILISATION = 0.01
@@ -197,6 +146,12 @@ class Planner:
     """The plan that runs now, which placers get as `PlacementRequest.current`."""
     doubts: tuple[str, ...] = ()
     """Doubts about the models (`penstock.modelling.library`), which every plan carries."""
+    engine: str = FUSED
+    """Engine whose forecast is the verdict of a plan: `fused` or `placed`."""
+    admission: BatchAdmission = field(default_factory=BatchAdmission)
+    """Rows that a batch takes in of the sources."""
+    confidence: float = 0.5
+    """Probability with which a plan must keep its rate."""
 
     def plan(self, rate: float, allocator: Allocator, placer: Placer, *, utilisation: float = 1.0) -> Plan | Refusal:
         """Make the whole plan: rates and threads, machines, a slot for every bundle, predictions.
@@ -435,12 +390,23 @@ class Planner:
                 sum(operator.memory for operator in plain),
                 at_least=alone,
             ),
-            warnings=(*self._warnings(rate / utilisation, prediction), *allocation.notes, *_fused_warning(prediction)),
+            warnings=(*self._warnings(rate / utilisation, prediction), *allocation.notes),
             currency=self.currency,
             moves=self._moves(cluster, placement),
             library=self.library.of_pipeline(self.pipeline),
             utilisation=utilisation,
+            engine=self.engine,
+            fused_machines=None if self.engine == PLACED else self._fused_machines(prediction.forecast, cluster),
         )
+
+    def _fused_machines(self, forecast: RunForecast, cluster: Cluster) -> Cluster:
+        """Return the machines for a fused run: enough slots, and enough cores for its CPU in all."""
+        if not isinstance(self.offer, Catalogue):
+            return cluster
+        if forecast.cpu_cores is None:
+            return cluster
+        cores = forecast.cpu_cores.value
+        return rent(max(forecast.slots, math.ceil(cores - CORES_TOLERANCE)), self.offer, self.acquisition)
 
     def _moves(self, cluster: Cluster, placement: Placement) -> ThreadMoves | None:
         if self.current is None:
@@ -483,16 +449,36 @@ class Planner:
                 self.pipeline, pipeline_gains, demands, threads, cluster, rate, self.routing, self.assumptions
             ),
             network_cost=mean_cost(stream_costs(self.request(allocation, cluster), placement, cluster)),
-            fused=predict_fused(
-                allocation,
-                self.pipeline,
-                demands,
-                max(1, len(threads)),
-                rate,
-                utilisation,
-                self.assumptions.batch_interval_ms / 1000,
-            ),
+            forecast=self._placed_forecast(rate, cluster, threads)
+            if self.engine == PLACED
+            else self._fused_forecast(rate, cluster, len(threads), utilisation),
         )
+
+    def _placed_forecast(self, rate: float, cluster: Cluster, threads: Mapping[Slot, Mapping[str, int]]) -> RunForecast:
+        dealt = routed(self.pipeline, self.routing)
+        return placed_setup(dealt, self.demands, threads, cluster, self.routing).forecast(rate, self.confidence)
+
+    def _fused_forecast(self, rate: float, cluster: Cluster, slots: int, utilisation: float) -> RunForecast:
+        """Return the forecast on the smallest number of slots that keeps the rate; on those of the placement if none
+        does."""
+        rented = isinstance(self.offer, Catalogue)
+        given_cores = sum(node.capacity[CPU] for node in cluster.nodes) / CPU_POINTS_PER_SLOT
+        sizing = FusedSizing(
+            self.pipeline,
+            self.demands,
+            rate,
+            rate / utilisation,
+            self.assumptions.batch_interval_ms / 1000,
+            self.admission,
+            self.confidence,
+            self.slot_memory_mb,
+            None if rented else given_cores,
+        )
+        placed_on = max(1, slots)
+        most = MAX_TIMES_SLOTS * placed_on if rented else len(cluster.slots)
+        chosen = sizing.on(sizing.fewest_slots(most) or placed_on)
+        forecast = chosen.forecast(rate, sizing.interval_seconds, self.confidence)
+        return replace(forecast, threads=dict(chosen.threads))
 
     def _warnings(self, rate: float, prediction: Prediction) -> Iterator[str]:
         supported = prediction.supported
@@ -537,11 +523,6 @@ class Planner:
                     f"{offered:g} MB: its memory shares are too low here"
                 )
         yield from self.doubts
-
-
-def _fused_warning(prediction: Prediction) -> Iterator[str]:
-    if prediction.fused is not None and prediction.fused.warning is not None:
-        yield prediction.fused.warning
 
 
 def _overload(prediction: Prediction) -> Iterator[str]:

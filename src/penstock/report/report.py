@@ -258,6 +258,8 @@ class Report:
     engine_cpu: float | None = 0.0
     """CPU (1.0 = one core) of the engine itself, beside what the slots' own code used; None: its process was not seen
     from here."""
+    engine_memory_mb: float | None = None
+    """Largest resident memory of the engine's own process seen, in MB; None: it was not seen from here."""
     others_cpu: float | None = None
     """The part of the machine that other processes, and its host, used meanwhile; None: not looked at."""
     pace: float | None = None
@@ -292,6 +294,20 @@ class Report:
         return self.seconds > 0 and self.latency_slope <= STABLE_SLOPE and not fell_behind
 
     @property
+    def cpu_cores(self) -> float | None:
+        """Cores used by all slots and the engine; None: the engine's process was not seen."""
+        if self.engine_cpu is None or not self.slots:
+            return None
+        return self.engine_cpu + sum(cpu for cpu, _ in self.slots.values())
+
+    @property
+    def memory_mb(self) -> float | None:
+        """Memory of all slots and the engine, in MB; None: the engine's process was not seen."""
+        if self.engine_memory_mb is None or not self.slots:
+            return None
+        return self.engine_memory_mb + sum(memory for _, memory in self.slots.values())
+
+    @property
     def verdict(self) -> str:
         if self.audit.dead_share > self.max_dead_letter_ratio:
             return "too many tuples died"
@@ -324,6 +340,7 @@ class Report:
             **self._measured(),
             "batches": self.batches,
             "engine_cpu": self.engine_cpu,
+            "engine_memory_mb": self.engine_memory_mb,
             "others_cpu": self.others_cpu,
             "pace": self.pace,
             "emitted": self.audit.emitted,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Slot
     from penstock.dataflow.load import Load
+    from penstock.planning.prediction.forecast import Estimate, RunForecast
     from penstock.report.report import Report
 
 
@@ -62,6 +63,31 @@ def summary(
     yield ids_line(report)
     for note in report.notes:
         yield f"note       {note}"
+
+
+def verdict_document(forecast: RunForecast, report: Report) -> dict[str, Any]:
+    """The key `verdict` of a run: what was predicted, and under `measured` what came of it and how far it was off."""
+    p50, predicted_p50 = report.latency_ms.get("p50"), (forecast.latency_values or {}).get("p50")
+    cpu, memory = report.cpu_cores, report.memory_mb
+    return {
+        **forecast.document(),
+        "measured": {
+            "meets_target": report.stable,
+            "rate": report.sustained_rate,
+            "latency_ms": dict(report.latency_ms),
+            "cpu_cores": cpu,
+            "memory_mb": memory,
+            "errors": {
+                "latency_p50": relative_error(predicted_p50, p50),
+                "cpu_cores": relative_error(_value(forecast.cpu_cores), cpu),
+                "memory_mb": relative_error(_value(forecast.memory_mb), memory),
+            },
+        },
+    }
+
+
+def _value(figure: Estimate | None) -> float | None:
+    return None if figure is None else figure.value
 
 
 RESULT_FORMAT = 1
@@ -135,6 +161,8 @@ class RunResult:
     """Nobody asked for a rate: what came is what was offered."""
     flat_out: bool = False
     """Everything was there from the beginning: batch followed upon batch."""
+    forecast: RunForecast | None = None
+    """What was predicted before it ran, for the slots, cores and batches it ran with; None: no operator has a model."""
 
     @property
     def predicted_latency_ms(self) -> Mapping[str, float] | None:
@@ -208,6 +236,8 @@ class RunResult:
             "predicted_slot": None if slot is None else {"cpu": slot[0], "memory_mb": slot[1]},
             "interrupted": self.interrupted,
         }
+        if self.forecast is not None:
+            document["verdict"] = verdict_document(self.forecast, self.report)
         if self.plan_rates is not None:
             document["plan_predicted_rate"] = dict(self.plan_rates)
         if self.searched:
@@ -267,8 +297,8 @@ class PlacedResult:
     routing: str
     slots_rate: float | None
     engine_rate: float | None
-    predicted_slots: Mapping[Slot, tuple[float, float]]
-    """Cores and MB, the engine's own among them."""
+    forecast: RunForecast
+    """What was predicted at the rate offered; unknown if an operator has no model."""
     report: Report
     places: tuple[BundlePlace, ...]
     changes: tuple[PlanChange, ...]
@@ -278,7 +308,6 @@ class PlacedResult:
     searched: bool = False
     highest_rate: float | None = None
     tried: tuple[TriedRate, ...] = ()
-    predicted_latency_ms: Mapping[str, float] = field(default_factory=dict)
     hop_ms: Mapping[str, float] = field(default_factory=dict)
     """From one bundle to the next, by the clocks of their machines: percentiles."""
     load: Load | None = None
@@ -292,8 +321,20 @@ class PlacedResult:
 
     @property
     def predicted_rate(self) -> float | None:
-        known = [rate for rate in (self.slots_rate, self.engine_rate) if rate is not None]
-        return min(known, default=None)
+        return self.slots_rate if self.forecast.max_rate is None else self.forecast.max_rate.value
+
+    @property
+    def predicted_latency_ms(self) -> Mapping[str, float]:
+        return self.forecast.latency_values or {}
+
+    @property
+    def predicted_slots(self) -> Mapping[Slot, tuple[float, float]]:
+        """Cores and MB of every slot, the engine's own among them."""
+        slots = dict.fromkeys(place.planned for place in self.places)
+        uses = self.forecast.slot_use
+        if len(uses) != len(slots):
+            return {}
+        return {slot: (use.cpu, use.memory_mb) for slot, use in zip(sorted(slots), uses, strict=True)}
 
     @property
     def rate_error(self) -> float | None:
@@ -330,6 +371,7 @@ class PlacedResult:
                 {"node": slot.node, "slot": slot.number, "cpu": cpu, "memory": memory}
                 for slot, (cpu, memory) in self.predicted_slots.items()
             ],
+            "verdict": verdict_document(self.forecast, self.report),
             "changes": [
                 {
                     "drained_seconds": change.drained,

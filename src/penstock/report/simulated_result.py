@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.dataflow.load import Load
+    from penstock.planning.prediction.forecast import RunForecast
     from penstock.report.report import Report
     from penstock.report.result import TriedRate
 
@@ -101,6 +102,8 @@ class PipelineResult:
     highest_rate: float | None = None
     """The highest rate found stable, where it was looked for."""
     measured: Measured | None = None
+    forecast: RunForecast | None = None
+    """What was predicted of a run, the engine's own costs included."""
 
     @property
     def simulated_rate(self) -> float | None:
@@ -134,8 +137,8 @@ class PipelineResult:
 
     @property
     def comparison(self) -> dict[str, dict[str, float | None]]:
-        """Predicted, simulated and measured side by side, and the errors of the first two: of predicted against
-        simulated, of simulated against measured."""
+        """Predicted, simulated and measured side by side, and the errors of the first two: against what was measured,
+        or of predicted against simulated where nothing was."""
         report, run = self.report, self.measured
         rows = {}
         if self.simulated_rate is not None:
@@ -166,6 +169,7 @@ class PipelineResult:
                 for slot, (cpu, memory) in self.predicted_slots.items()
             ],
             "comparison": self.comparison,
+            **({} if self.forecast is None else {"verdict": self.forecast.document()}),
             **self.report.document(),
             "history": [
                 {
@@ -185,7 +189,7 @@ def _row(predicted: float | None, simulated: float | None, measured: float | Non
         "predicted": predicted,
         "simulated": simulated,
         "measured": measured,
-        "predicted_error": relative_error(predicted, simulated),
+        "predicted_error": relative_error(predicted, simulated if measured is None else measured),
         "simulated_error": relative_error(simulated, measured),
     }
 

@@ -226,19 +226,21 @@ def _print_plan(made: Plan, screen: Console) -> None:
             f"predicted  {output.figure(declared.rate)} tuples/s placed, with the groupings declared, less than asked "
             f"(limited by {declared.bottleneck})"
         )
-    fused = prediction.fused
-    if fused is not None:
-        less = "" if covers(fused.rate, made.rate) else ", less than asked"
+    forecast = made.forecast
+    if forecast.max_rate is not None:
+        less = "" if covers(forecast.max_rate.value, made.rate) else ", less than asked"
+        slots = f"{forecast.slots:,} slot{'' if forecast.slots == 1 else 's'}"
+        batches = "" if forecast.batch_rows is None else f", in batches of {forecast.batch_rows:,}"
         screen.print(
-            f"predicted  {output.figure(fused.rate)} tuples/s fused, every slot with the whole pipeline, in batches of "
-            f"{fused.batch_tuples:,}{less}"
+            f"predicted  {output.figure(forecast.max_rate.value)} tuples/s {forecast.engine} on {slots}{batches}{less}"
         )
     screen.print(
         f"latency    placed: {output.latencies(prediction.latency_ms)} (estimate for {prediction.routing} routing)"
     )
-    if fused is not None:
-        times = "no bound at this rate" if fused.latency_ms is None else output.latencies(fused.latency_ms)
-        screen.print(f"latency    fused: {times}")
+    if forecast.max_rate is not None:
+        values = forecast.latency_values
+        times = "no bound at this rate" if values is None else output.latencies(values)
+        screen.print(f"latency    {forecast.engine}: {times}")
     screen.print(
         f"network    {prediction.network_cost:.2f} mean distance of a tuple's hop (0 same slot ... 3 other rack)"
     )

@@ -23,6 +23,7 @@ from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.dataflow.regions import unaudited_by
+from penstock.inputs.batch_admission import admission_of
 from penstock.inputs.finders import RunnableLike, find_code_beside, find_code_in, find_models_for, logic_of, runnable
 from penstock.modelling.library import demands_to_run, doubts_about
 from penstock.modelling.machine import this_machine
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.logic import Logic
     from penstock.engines.fused.query import FusedSpec
     from penstock.planning.files import SavedPlan
+    from penstock.planning.prediction.forecast import RunForecast
     from penstock.planning.prediction.fused import FusedSetup
     from penstock.planning.prediction.placement import Demands
     from penstock.report.figures import Figures
@@ -54,8 +56,8 @@ if TYPE_CHECKING:
 
 
 def unmeasured_ends(pipeline: Pipeline, demands: Demands, *, rehearsed: bool) -> list[str]:
-    """Return the ends that the prediction leaves out: the load generator and sinks that only count take next to
-    nothing, and the time of files is in the rehearsal."""
+    """Return notes on the ends that a prediction leaves out. The load generator and sinks that only count take next to
+    nothing, and rehearsals hold the cost of files."""
     notes = []
     for name, operator in pipeline.operators.items():
         reads = operator.kind is Kind.SOURCE and not reading_of(operator).is_load
@@ -70,8 +72,7 @@ def unmeasured_ends(pipeline: Pipeline, demands: Demands, *, rehearsed: bool) ->
 
 
 def closing_notes(pipeline: Pipeline, setup: FusedSetup, rate: float, interval_seconds: float) -> list[str]:
-    """Return notes on the part that latency, predicted and measured, leaves out: it ends when a tuple's batch is
-    committed."""
+    """Return notes on the wait that latency leaves out: it ends when a tuple's batch is committed."""
     steady = setup.steady_batch(rate, interval_seconds)
     return [
         f"operator '{name}' sends windows on when they are closed: half of its tuples are in what has left it "
@@ -82,9 +83,9 @@ def closing_notes(pipeline: Pipeline, setup: FusedSetup, rate: float, interval_s
     ]
 
 
-def predictions(setup: FusedSetup, interval_seconds: float, sources: int, *, own_source: bool) -> dict[str, Any]:
-    """Return the predictions in a result: rates are of all `sources` together. The latency of a source of the user's
-    own begins when Spark takes a tuple in: it is that of the batch."""
+def predictions(setup: FusedSetup, interval_seconds: float, sources: int) -> dict[str, Any]:
+    """Return the predictions in a result: rates are of all `sources` together. The latency of a source of the user's own is
+    counted from when Spark took a tuple in: it is that of the batch."""
 
     def use(rate: float) -> tuple[float, float]:
         slot = setup.use(rate / sources)
@@ -92,9 +93,7 @@ def predictions(setup: FusedSetup, interval_seconds: float, sources: int, *, own
 
     def latency(rate: float, pace: float | None) -> Mapping[str, float] | None:
         run = setup if pace is None else setup.at_pace(pace)
-        if own_source:
-            return {"p50": 1000 * run.batch_seconds(run.most_rows)}
-        return run.latency_ms(rate / sources, interval_seconds)
+        return run.latencies(rate / sources, interval_seconds)
 
     return {
         "predicted_use": use,
@@ -105,7 +104,7 @@ def predictions(setup: FusedSetup, interval_seconds: float, sources: int, *, own
 
 
 FIGURES_SECONDS = 1.0
-"""Seconds between two figures for a listener."""
+"""Seconds between two reports of figures to a listener."""
 UNKNOWN_RATE = 1e9
 """Assumed rate of a source of the user's own, which is not known: threads are chosen for more than can be processed."""
 FIRST_ROWS = 50
@@ -126,9 +125,11 @@ class FusedJob:
     notes: tuple[str, ...]
     plan_rates: Mapping[str, float | None] | None
     setup: FusedSetup | None
-    """Setup that predictions come from; None: no operator has a model."""
+    """Source of all predictions; None: no operator has a model."""
     slot_memory_mb: float | None = None
-    """Memory of a slot in the plan, if there is one."""
+    """Memory of a slot of the plan; None: there is no plan."""
+    planned_rate: float | None = None
+    """Rate of the plan; None: there is no plan."""
     config: RunConfig = field(default_factory=RunConfig)
 
     @property
@@ -142,28 +143,44 @@ class FusedJob:
         return self.config.batch_interval_ms / 1000
 
     @property
+    def target_rate(self) -> float | None:
+        """Rate of every source that it must keep; None: none was asked for."""
+        if self.config.find_max:
+            return None
+        return self.load.peak_rate if is_driven_by_load(self.pipeline) else self.planned_rate
+
+    @property
+    def forecast(self) -> RunForecast | None:
+        """The prediction made before it runs; None: no operator has a model."""
+        return None if self.setup is None else self.setup.forecast(self.target_rate, self.interval_seconds)
+
+    @property
     def predicted_rate(self) -> float | None:
         return None if self.setup is None else self.setup.rate(self.interval_seconds)
 
     def result(self, report: Report, load: Load, **more: Any) -> RunResult:
-        """Return the result with predictions. A source of the user's own sets the size of a batch itself: predictions
-        are for batches as they came. A report counts the tuples of all k sources of the user's own, the formula those
-        of each: a batch of r of the one holds `r / k` of the other, and the rate of the formula is a k-th of the
-        report's."""
+        """Predicted beside measured. If the rows of a batch were not known before, rates and latencies are predicted
+        for batches as they came. A report counts the tuples of all k sources of the user's own, the
+        formula those of each: a batch of r of the one holds `r / k` of the other, and the rate of the formula is a k-th
+        of the report's."""
         setup, notes = self.setup, self.notes
         own_source = not is_driven_by_load(self.pipeline)
         sources = len(self.pipeline.sources) if own_source else 1
         # where batches are taken as they came, the interval is in how many tuples they held
         interval = 0.0 if own_source else self.interval_seconds
-        if setup is not None and own_source and report.batches:
-            rows = max(1, round(report.sustained_rate * report.seconds / report.batches))
-            setup = replace(setup, most_rows=max(1, round(rows / sources)))
+        if setup is not None and own_source:
             evenly = f", as many of each of {sources} sources" if sources > 1 else ""
-            notes = (
-                *notes,
-                f"what is predicted is for batches of {rows:,} tuples, as they came on average{evenly}",
-                *unmeasured_ends(self.pipeline, setup.demands, rehearsed=setup.correction is not None),
-            )
+            if setup.admission.unknown is not None and report.batches:
+                rows = max(1, round(report.sustained_rate * report.seconds / report.batches))
+                setup = replace(setup, most_rows=max(1, round(rows / sources)))
+                notes = (
+                    *notes,
+                    f"what is predicted is for batches of {rows:,} tuples, as they came on average" + evenly,
+                )
+            elif setup.admission.unknown is None:
+                rows = sources * setup.most_rows
+                notes = (*notes, f"what is predicted is for batches of {rows:,} tuples, as the sources admit{evenly}")
+            notes = (*notes, *unmeasured_ends(self.pipeline, setup.demands, rehearsed=setup.correction is not None))
         if setup is not None and not own_source:
             notes = (*notes, *closing_notes(self.pipeline, setup, report.offered_rate, interval))
         return RunResult(
@@ -175,7 +192,8 @@ class FusedJob:
             load,
             plan_rates=self.plan_rates,
             own_source=own_source,
-            **({} if setup is None else predictions(setup, interval, sources, own_source=own_source)),
+            forecast=self.forecast,
+            **({} if setup is None else predictions(setup, interval, sources)),
             **more,
         )
 
@@ -209,7 +227,8 @@ def prepare(
     most_rate = math.inf if search else load.peak_rate
     slots = slots or (planned.slots if planned else None) or cores_here()
     cores = cores_here() if here else slots
-    setup = fused_setup(pipeline_to_run, planned, demands, slots, most_rate, cores, most_work)
+    admission = admission_of(pipeline_to_run)
+    setup = fused_setup(pipeline_to_run, planned, demands, slots, most_rate, cores, most_work, admission)
     unknown = [
         n for n, operator in pipeline_to_run.operators.items() if operator.kind is Kind.OPERATOR and demands[n] is None
     ]
@@ -236,13 +255,28 @@ def prepare(
         plan_rates=plan_rates,
         setup=setup if modelled else None,
         slot_memory_mb=None if plan is None else plan.slots.memory_mb,
+        planned_rate=None if plan is None else plan.rate,
         config=config,
     )
 
 
 def planned_run(plan: SavedPlan) -> PlannedRun:
+    """Return the fused run of a plan, by its verdict. Plans made for placed runs, or before there were verdicts, have
+    the threads and slots of their placement."""
+    rates, verdict = _plan_rates(plan, "plan"), plan.verdict
+    if verdict is not None and verdict.engine == FUSED and set(verdict.threads) == set(plan.operators):
+        in_all = {name: verdict.slots * count for name, count in verdict.threads.items()}
+        return PlannedRun(plan.rate, in_all, verdict.slots, rates)
     threads = {name: planned.threads for name, planned in plan.operators.items()}
-    return PlannedRun(plan.rate, threads, max(1, plan.slots.used), _plan_rates(plan, "plan"))
+    return PlannedRun(plan.rate, threads, max(1, plan.slots.used), rates)
+
+
+def planned_cores(plan: SavedPlan, demands: Demands, slots: int) -> int:
+    """Cores a fused run of a plan is predicted for: those of its verdict if it has as many slots, else one for each
+    slot, and no fewer than the machine of the models had."""
+    if plan.verdict is not None and plan.verdict.engine == FUSED and plan.verdict.slots == slots:
+        return round(plan.verdict.cores)
+    return max([slots, *(it.measured_on.cores or 1 for it in demands.values() if isinstance(it, Model))])
 
 
 def _plan_rates(plan: SavedPlan, where: str) -> dict[str, float | None]:

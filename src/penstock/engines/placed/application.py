@@ -392,20 +392,20 @@ class PlacedApplication:
         )
         # nodes of `cluster up` are processes of this machine, but where each has a network of its own
         shared = self.cluster.manager is not None and self.cluster.manager.is_on_this_machine
-        predicted = job.predicted(cores_here() if shared else None)
+        setup = job.setup(cores_here() if shared else None)
+        modelled = bool(setup.models)
         return PlacedResult(
             job.pipeline.name,
             self.folder.place,
             str(job.routing),
-            predicted.slots_rate,
-            predicted.engine_rate,
-            predicted.slots,
+            job.slots_rate(),
+            setup.engine_rate() if modelled else None,
+            setup.forecast(job.load.peak_rate),
             from_topics(report, observer.lag, observer.gone),
             places_of(conductor),
             done.changes,
             (conductor.first_ever or now()) - began,
             done.drain_seconds,
-            predicted_latency_ms=predicted.latency_ms,
             hop_ms={name: 1000 * (observer.hops.quantile(part) or 0.0) for name, part in (("p50", 0.5), ("p99", 0.99))},
             load=job.load,
             unsent=unsent,

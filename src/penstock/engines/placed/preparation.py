@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
 from penstock.base.text import one_of
 from penstock.cluster.file import NodesEntry, build_cluster
 from penstock.dataflow.load import parse_load
-from penstock.dataflow.pipeline import gains, topological_order
 from penstock.inputs.finders import (
     RunnableLike,
     find_code_beside,
@@ -21,22 +19,8 @@ from penstock.inputs.finders import (
 )
 from penstock.modelling.library import demands_to_run
 from penstock.modelling.model import Model
-from penstock.planning.prediction.placed import (
-    PlacedCosts,
-    bundle_loads,
-    machine_rate,
-    processes_rate,
-    slots_at,
-    without_engine,
-)
-from penstock.planning.prediction.placement import (
-    LatencyAssumptions,
-    Routing,
-    latency_ms,
-    routed,
-    supported_rate,
-    supported_rate_as_declared,
-)
+from penstock.planning.prediction.placed import PlacedSetup
+from penstock.planning.prediction.placement import Routing, routed
 from penstock.planning.segmentation import segments_on_slots
 from penstock.runs.config import PLACED, RunConfig
 
@@ -49,22 +33,11 @@ if TYPE_CHECKING:
     from penstock.engines.placed.bundle_plan import Code, LaidOut
     from penstock.modelling.library import ModelLibrary
     from penstock.planning.files import SavedPlan
+    from penstock.planning.prediction.forecast import RunForecast
     from penstock.planning.prediction.placement import Demands
     from penstock.planning.segmentation import Segment
 
 DEFAULT_PLACED_SEGMENTER = "ends"
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedPrediction:
-    """`slots_rate`: what the plan's slots support if each is a core; `engine_rate`: what processes of Python and the
-    cores they share do."""
-
-    slots_rate: float | None
-    engine_rate: float | None
-    slots: Mapping[Slot, tuple[float, float]]
-    """Cores and MB at the rate that is offered, or at the highest there is."""
-    latency_ms: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -79,9 +52,9 @@ class PlacedJob:
     routing: Routing
     segmenter: str
     segments: tuple[Segment, ...]
-    """What runs as one: what the segmenter joins, where it sits together."""
+    """Operators that run as one: those that the segmenter joins and that share their slots."""
     library: ModelLibrary
-    """What it was planned with."""
+    """Models it was planned with."""
     config: RunConfig
     given: Pipeline | None = None
     """The pipeline whose code exists only in Python."""
@@ -97,49 +70,21 @@ class PlacedJob:
         where = self.threads if threads is None else threads
         return lay_out(code, segments_on_slots(self.pipeline, self.segments, where), where, self.capacity, plan)
 
-    @cached_property
-    def _lasting(self) -> Demands:
-        """What operators do where tuples come one after the other."""
-        return {name: without_engine(it) if isinstance(it, Model) else it for name, it in self.demands.items()}
+    def setup(self, cores: int | None) -> PlacedSetup:
+        """Return how it runs. `cores`: of the machine all slots are on; None: every slot has a core of its own."""
+        there = segments_on_slots(self.pipeline, self.segments, self.threads)
+        return PlacedSetup(self.pipeline, self.demands, self.threads, there, self.routing, cores)
 
     def slots_rate(self) -> float | None:
+        """Highest rate of the plan's slots; the rate in the plan if no operator has a model."""
         if any(isinstance(demand, Model) for demand in self.demands.values()):
-            factors = gains(self.pipeline)
-            if self.routing is Routing.SLOT_AWARE:
-                return supported_rate(factors, self._lasting, self.threads, self.routing).rate
-            return supported_rate_as_declared(self.pipeline, factors, self._lasting, self.threads).rate
+            return self.setup(None).slots_rate()
         rates = self.plan.prediction.get("rate", {})
         rate = rates.get("slot_aware" if self.routing is Routing.SLOT_AWARE else "declared")
         return float(rate) if isinstance(rate, int | float) else None
 
-    def predicted(self, cores: int | None) -> PlacedPrediction:
-        """`cores`: of the machine all slots are on; None: every slot has a core of its own."""
-        costs, slots_rate = PlacedCosts(), self.slots_rate()
-        loads = bundle_loads(
-            self.pipeline, gains(self.pipeline), self.demands, self.threads, self._in_order(), self.routing, costs
-        )
-        engine_rate = None
-        if any(isinstance(demand, Model) for demand in self.demands.values()):
-            engine_rate = processes_rate(loads, costs)
-            if cores is not None:
-                engine_rate = min(engine_rate, machine_rate(loads, cores, costs))
-        known = [rate for rate in (slots_rate, engine_rate, self.load.peak_rate) if rate is not None]
-        return PlacedPrediction(slots_rate, engine_rate, slots_at(loads, min(known), costs), self._latency(costs))
-
-    def _in_order(self) -> list[Segment]:
-        """What runs as one, in the order tuples pass it."""
-        place = {name: number for number, name in enumerate(topological_order(self.pipeline))}
-        there = segments_on_slots(self.pipeline, self.segments, self.threads)
-        return sorted(there, key=lambda segment: min(place[name] for name in segment))
-
-    def _latency(self, costs: PlacedCosts) -> dict[str, float]:
-        """A tuple waits for its source's next batch, and on every hop for the linger."""
-        hop = costs.hop_ms + 1000 * costs.linger_seconds
-        assumed = LatencyAssumptions(1000 * costs.source_period_seconds, hop, hop, hop)
-        rate, cluster = self.load.peak_rate, cluster_of(self.plan)
-        return latency_ms(
-            self.pipeline, gains(self.pipeline), self._lasting, self.threads, cluster, rate, self.routing, assumed
-        )
+    def forecast(self, cores: int | None) -> RunForecast:
+        return self.setup(cores).forecast(self.load.peak_rate)
 
 
 def prepare_placed(

@@ -9,8 +9,9 @@ import numpy as np
 
 from penstock.base.errors import BadInputError
 from penstock.dataflow.pipeline import flows
-from penstock.engines.fused.preparation import planned_run
+from penstock.engines.fused.preparation import planned_cores, planned_run
 from penstock.engines.simulated.preparation import Mode, PlannedJob, SimulationOptions
+from penstock.inputs.batch_admission import admission_of
 from penstock.planning.plan import finite
 from penstock.planning.prediction.fused import fused_setup, most_work_seconds
 from penstock.report.report import EMBEDDED_NODE, Audit, Report, summarise
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.report.report import BatchObservation
 
 FUSED_INTERVAL_MS = 100.0
-"""How often a fused run looks for tuples."""
+"""Milliseconds between two looks of a fused run for tuples."""
 MOST_SLOTS = 1000
 """Of a fused simulation: what each did is told for every batch."""
 
@@ -51,7 +52,9 @@ def setup_of(
     planned = planned_run(job.saved)
     used = slots or planned.slots
     most_work = most_work_seconds(_interval_ms(interval_ms) / 1000)
-    setup = fused_setup(job.pipeline, planned, job.demands, used, job.load.peak_rate, cores or used, most_work)
+    admission = admission_of(job.pipeline)
+    shared = cores or planned_cores(job.saved, job.demands, used)
+    setup = fused_setup(job.pipeline, planned, job.demands, used, job.load.peak_rate, shared, most_work, admission)
     if overhead_ms is None:
         return setup
     within("batch overhead", overhead_ms, LEAST_INTERVAL_MS, 1000 * LONGEST_SECONDS, " ms")
@@ -103,6 +106,7 @@ def fused_result(
     report = summarise(batches, offered, warm_up, Audit(done, 0, 0, 0, 0), began=0.0)
     engine = setup.batch_cpu_seconds * report.batches / report.seconds if report.seconds else 0.0
     report = replace(report, engine_cpu=engine)
+    forecast = setup.forecast(job.load.peak_rate, interval_seconds)
     slot = setup.use(report.sustained_rate)
     latencies = [batch.latencies for batch in batches if batch.finished - began >= warm_up]
     return SimulatedResult(
@@ -112,13 +116,14 @@ def fused_result(
                 mode=str(Mode.FUSED),
                 load=job.load,
                 report=report,
-                predicted_rate=finite(setup.rate(interval_seconds)),
+                predicted_rate=None if forecast.max_rate is None else finite(forecast.max_rate.value),
                 predicted_bottleneck=_longest(setup),
-                predicted_latency_ms=setup.latency_ms(job.load.peak_rate, interval_seconds) or {},
+                predicted_latency_ms=forecast.latency_values or {},
                 predicted_slots=dict.fromkeys(report.slots, (slot.cpu, slot.memory_mb)),
                 bottleneck=None if report.stable else _fused_bottleneck(setup),
                 latencies=np.concatenate(latencies) if latencies else np.empty(0),
                 overload_shows_most=True,
+                forecast=forecast,
             ),
         ),
         seconds=seconds,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.topology import CPU_POINTS_PER_SLOT, MEMORY
 from penstock.dataflow.pipeline import gains
 from penstock.engines.simulated.preparation import Mode, PlannedJob, SimulationOptions, shared_cluster, switch_of
+from penstock.planning.engine_forecasts import placed_setup
 from penstock.planning.plan import finite
 from penstock.planning.prediction.placement import (
     LatencyAssumptions,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.topology import Cluster, Slot
+    from penstock.planning.prediction.forecast import RunForecast
     from penstock.simulation.outcome import PipelineOutcome, SimulationOutcome
 
 NEARLY_BUSY = 0.9
@@ -119,7 +121,13 @@ def _pipeline_result(job: PlannedJob, outcome: SimulationOutcome, scenario: Scen
         latencies=seen.latency.sample,
         overload_shows_most=_holds_sources(scenario, name),
         shares_slots=len(scenario.pipelines) > 1,
+        forecast=_forecast(job, scenario.cluster, report.offered_rate),
     )
+
+
+def _forecast(job: PlannedJob, cluster: Cluster, rate: float) -> RunForecast:
+    """Return the prediction of a placed run, the cost of its own processes included."""
+    return placed_setup(job.pipeline, job.demands, job.threads, cluster, job.routing).forecast(rate)
 
 
 def _limit(seen: PipelineOutcome, scenario: Scenario) -> str | None:

@@ -1,4 +1,4 @@
-"""What fused execution will sustain: every slot runs the whole pipeline on its share of each batch.
+"""Prediction of fused execution, in which every slot runs the whole pipeline on its share of each batch.
 
 A slot's part of a batch, n tuples of every source, takes
 
@@ -29,7 +29,8 @@ slot uses one core, though libraries that let go of Python's lock may use more w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from statistics import NormalDist
@@ -50,10 +51,12 @@ from penstock.modelling.model import (
     pace_of,
     without_handling,
 )
+from penstock.planning.prediction.forecast import ErrorSpread, Estimate, RunForecast, SlotUse, spread_of_models
 from penstock.planning.prediction.placement import cpu_seconds_per_tuple, own_cpu
+from penstock.planning.prediction.rehearsed import Correction, correction_by, correction_for, rehearsed_cpu_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from penstock.dataflow.pipeline import Gain, Pipeline
     from penstock.modelling.model import Rehearsal
@@ -62,9 +65,9 @@ if TYPE_CHECKING:
 PIECE_SECONDS = 0.025
 """What crews hand over at a time takes about so long (`penstock.runtime.workers`)."""
 MANY_TUPLES = 1_000_000
-"""Of a batch in which rounds that are not full do not matter."""
+"""Tuples of a batch in which rounds that are not full do not matter."""
 DEFAULT_ROWS = 100_000
-"""Of a batch where nothing takes time."""
+"""Tuples of a batch if nothing takes time."""
 MOST_LOOKS = 10_000
 """At how long a batch is that holds what comes while one lasts: each is longer than the one before, or the last."""
 
@@ -75,14 +78,6 @@ def slowest_of(slots: int) -> float:
     return NormalDist().inv_cdf((slots - 0.375) / (slots + 0.25))
 
 
-@dataclass(frozen=True, slots=True)
-class SlotUse:
-    """CPU of a slot's operators (1.0 = one core), and memory in MB of its process."""
-
-    cpu: float
-    memory_mb: float
-
-
 def fused_usage(
     gains: Mapping[str, Gain],
     demands: Demands,
@@ -91,11 +86,11 @@ def fused_usage(
     rate: float,
     handling_cpu_seconds: float = 0.0,
 ) -> SlotUse:
-    """What each of the slots uses at `rate` tuples/s over all of them.
+    """Return the use of each slot at `rate` tuples/s over all of them.
 
     CPU: `rate / slots * (p + sum gain_i c_i(t_i) / I_i(t_i))` with c the CPU of the operator's own code; what batches
-    need whatever is in them is the engine's. Memory: the base of a worker and
-    `sum M_i(t_i min(1, received_i / I_i(t_i)))`, that of as many threads as have something to do.
+    need whatever is in them is the engine's. Memory: the base of a worker and `sum M_i(t_i)`: threads that are there,
+    and what `open=` loaded, hold their memory at any rate.
     """
     cpu, memory, base = rate / slots * handling_cpu_seconds, 0.0, 0.0
     for name, gain in gains.items():
@@ -104,7 +99,7 @@ def fused_usage(
             count = threads[name]
             part = gain.at(rate) / slots / model.rate(count)
             cpu += part * own_cpu(model, count)
-            memory += model.memory(min(1.0, part) * count) * (model.measured_on.slot_memory_mb or 0.0)
+            memory += model.memory(count) * (model.measured_on.slot_memory_mb or 0.0)
             base = max(base, model.measured_on.base_memory_mb or 0.0)
     return SlotUse(cpu, base + memory)
 
@@ -125,6 +120,25 @@ def fused_threads(gains: Mapping[str, Gain], demands: Demands, rate: float, slot
 
 
 _PARTS = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+
+JAVA_MB = 640.0
+"""Resident memory of Spark's Java process if no model has it, in MB; from 540 to 840 was seen."""
+JAVA_SPREAD = 0.12
+WORKER_MEMORY_SPREAD = 0.08
+CPU_SPREAD = 0.12
+"""Logarithmic standard deviations of memory and CPU around the formula."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAdmission:
+    """Rows that a batch takes in of every source, if the sources decide and not the load generator."""
+
+    own_source: bool = False
+    """The sources are the user's own: batches hold what these admit."""
+    rows: int | None = None
+    """Rows of one source in a full batch; None: no limit."""
+    unknown: str | None = None
+    """Reason why it is not known, and what to do."""
 
 
 def rows_of_batch(setup: FusedSetup, seconds: float) -> int:
@@ -163,17 +177,24 @@ class FusedSetup:
     trial_overhead_seconds: float | None = None
     """What the engine needed in the trials of the models, where that is known not to be the same."""
     handling_seconds: float = 0.0
-    """What a worker needs for a tuple of every source; it is in none of the models of `demands`."""
+    """Seconds a worker needs for a tuple of every source; they are in none of the models of `demands`."""
     handling_cpu_seconds: float | None = None
     """The CPU of it; None: all of it."""
     sparks_cpu_seconds: float = 0.0
     """Of Spark's own processes, for every tuple."""
     correction: Correction | None = None
-    """By rehearsals; None: there were none."""
+    """Correction by rehearsals; None: there were none."""
     partitions: int | None = None
     """Into how many tasks Spark divides its own operators; None: one for each slot."""
     crews: Crews | None = None
     """None: all operators with one thread are one crew."""
+    rehearsed_slots: int | None = None
+    """The most slots the whole pipeline was rehearsed on; None: it was not."""
+    unmeasured: tuple[str, ...] = ()
+    """Operators without a model."""
+    models: tuple[Model, ...] = ()
+    """Models as they were measured, for how far they can be trusted."""
+    admission: BatchAdmission = field(default_factory=BatchAdmission)
 
     @cached_property
     def modelled(self) -> list[str]:
@@ -252,7 +273,7 @@ class FusedSetup:
         return whole * round_seconds(count) + (round_seconds(rest) if rest else 0.0)
 
     def slot_seconds(self, tuples: int) -> float:
-        """Of the slowest slot's part of a batch of `tuples` over all slots, with the engine's."""
+        """Seconds of the slowest slot's part of a batch of `tuples` over all slots, with the engine's."""
         each = -(-tuples // self.slots)
         own = sum(self._slowest_seconds(name, self._each_own(tuples)) for name in self.sparks_own)
         return self.fixed_seconds + self._code_seconds(each) + own
@@ -295,7 +316,7 @@ class FusedSetup:
         return max(max(times, default=0.0), each * self._cpu_in_code) + sum(pieces)
 
     def _slowest_seconds(self, operator: str, each: int) -> float:
-        """Of the slowest slot."""
+        """Seconds of the slowest slot."""
         spread = self._model(operator).batch_spread(self.threads[operator])
         return self.busy_seconds(operator, each) * (1 + spread * slowest_of(self.slots))
 
@@ -365,7 +386,88 @@ class FusedSetup:
         )
 
     def use(self, rate: float) -> SlotUse:
+        """Use of each slot by its worker."""
         return fused_usage(self.gains, self.demands, self.threads, self.slots, rate, self._handling_cpu)
+
+    def cores_used(self, rate: float, interval_seconds: float) -> float:
+        """Cores of all processes at `rate` tuples/s, the engine's own included, with batches of n tuples every T
+        seconds: `(CPU of a batch + n * CPU of a tuple) / T`, no more than there are."""
+        steady = self.steady_batch(rate, interval_seconds)
+        if steady is None:
+            period = max(interval_seconds, self.batch_seconds(self.most_rows))
+            rate = self.most_rows / period
+        else:
+            period = steady[1]
+        each = self.cpu_per_tuple + self.sparks_cpu_seconds
+        return min(self.cores, rate * each + (self.batch_cpu_seconds + self._workers_batch_cpu) / period)
+
+    @property
+    def _workers_batch_cpu(self) -> float:
+        """CPU all workers need for a batch whatever is in it."""
+        known = [model.measured_on.worker_batch_cpu_ms for model in self.models]
+        milliseconds = [value for value in known if value is not None]
+        return self.slots * sum(milliseconds) / len(milliseconds) / 1000 if milliseconds else 0.0
+
+    @property
+    def java_mb(self) -> float:
+        """Resident memory of Spark's Java process, in MB: the mean of the models that say it."""
+        known = [model.measured_on.java_memory_mb for model in self.models]
+        measured = [value for value in known if value is not None]
+        return sum(measured) / len(measured) if measured else JAVA_MB
+
+    def forecast(self, target_rate: float | None, interval_seconds: float, confidence: float = 0.5) -> RunForecast:
+        """Return everything that is predicted of this run at `target_rate` tuples/s of every source."""
+        nothing = RunForecast("fused", target_rate, self.slots, float(self.cores), confidence=confidence)
+        if (reasons := self.unknown) or not self.modelled:
+            return replace(nothing, unknown=reasons or ("no operator has a model",))
+        # where sources decide, the interval is in how many tuples a batch holds
+        interval = 0.0 if self.admission.own_source else interval_seconds
+        spread = self.spread
+        max_rate = Estimate(self.rate(interval), spread)
+        rate = max_rate.value if target_rate is None else min(target_rate, max_rate.value)
+        latency = self.latencies(target_rate, interval)
+        used, worker = self.cores_used(rate, interval), self.use(rate)
+        memory = self.slots * worker.memory_mb + self.java_mb
+        worker_part = self.slots * worker.memory_mb / memory
+        memory_spread = math.hypot(worker_part * WORKER_MEMORY_SPREAD, (1 - worker_part) * JAVA_SPREAD)
+        return replace(
+            nothing,
+            max_rate=max_rate,
+            latency_ms=None
+            if latency is None
+            else {name: Estimate(value, spread.mirrored) for name, value in latency.items()},
+            cpu_cores=Estimate(used, ErrorSpread(CPU_SPREAD, CPU_SPREAD)),
+            memory_mb=Estimate(memory, ErrorSpread(memory_spread, memory_spread)),
+            slot_use=(worker,) * self.slots,
+            batch_rows=self.most_rows,
+        )
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Everything that keeps the rate from being predicted."""
+        reasons = [f"operator '{name}' was not measured: penstock profile measures it" for name in self.unmeasured]
+        return (*reasons, *([self.admission.unknown] if self.admission.unknown else []))
+
+    @property
+    def spread(self) -> ErrorSpread:
+        """ErrorSpread of the highest rate."""
+        most = self.rehearsed_slots
+        reach = self.slots / most if most else float(self.slots)
+        return spread_of_models(self.models, rehearsed=most is not None, reach=reach)
+
+    def latencies(self, rate: float | None, interval_seconds: float) -> dict[str, float] | None:
+        """Percentiles at a rate, in ms, as a run counts them: from when a tuple was due, or of a source of the user's
+        own from when Spark took it in."""
+        if self.admission.own_source:
+            rows: int | None = self.most_rows
+            if self.admission.rows is None and self.admission.unknown is None:
+                rows = None if rate is None else self._steady_rows(rate, interval_seconds)
+            return None if rows is None else {"p50": 1000 * self.batch_seconds(rows)}
+        return None if rate is None else self.latency_ms(rate, interval_seconds)
+
+    def _steady_rows(self, rate: float, interval_seconds: float) -> int | None:
+        steady = self.steady_batch(rate, interval_seconds)
+        return None if steady is None else max(1, whole_up(rate * steady[1]))
 
 
 # Fused execution of a pipeline: threads, crews, batch sizes and costs, from the models of its operators.
@@ -421,95 +523,15 @@ def _has_code(pipeline: Pipeline, name: str) -> bool:
     return operator.kind is Kind.OPERATOR or operator.run is not None or operator.logic is not None
 
 
-# Costs of the whole beyond its parts: the formula of a fused run, corrected by rehearsals of the pipeline.
-#
-# Models are of operators alone. They leave out Spark's work to make tuples, to carry them to code and back, to read and
-# write files, and the loss of slots that share a machine. So a profile ends by running the pipeline as a whole, at full
-# speed, with batches of n1 and of n2 tuples on r slots: they took T1 and T2 seconds, and the formula gives F1 and F2. A
-# batch of n tuples on s slots is then predicted to need
-#
-# T(n) = k F(n) + a + c n / min(s, cores)      seconds.
-#
-# If tuples took longer than by the formula, `c = r ((T2 - T1) - (F2 - F1)) / (n2 - n1)` seconds of a slot each and
-# k = 1: Spark's cost of a tuple stays, however many threads its operators get. If they took less, c = 0 and
-# `k = (T2 - T1) / (F2 - F1)`. Either way `a = T1 - k F1 - c n1 / r`. Between numbers of slots that were rehearsed
-# everything is linear, outside of them flat.
-
-
-LEAST_LEFT = 0.05
-"""Of what the formula says: a rehearsal that took hardly any time was none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Correction:
-    """k, a and c, and the pace of the cores they were measured at."""
-
-    factor: float = 1.0
-    batch_seconds: float = 0.0
-    tuple_seconds: float = 0.0
-    """Of a slot."""
-    pace: float | None = None
-
-    def applied(self, seconds: float, tuples: int, slots: int) -> float:
-        """To a batch for which the formula says `seconds`."""
-        corrected = self.factor * seconds + self.batch_seconds + self.tuple_seconds * tuples / slots
-        return max(LEAST_LEFT * seconds, corrected)
-
-    def slowed(self, slower: float) -> Correction:
-        """On cores so many times slower: all of it is taken to be CPU."""
-        return replace(
-            self, batch_seconds=slower * self.batch_seconds, tuple_seconds=slower * self.tuple_seconds, pace=None
-        )
-
-    def towards(self, other: Correction, part: float) -> Correction:
-        def between(here: float, there: float) -> float:
-            return here + part * (there - here)
-
-        return Correction(
-            between(self.factor, other.factor),
-            between(self.batch_seconds, other.batch_seconds),
-            between(self.tuple_seconds, other.tuple_seconds),
-            self.pace if part < 1 / 2 else other.pace,
-        )
-
-
-def correction_by(rehearsal: Rehearsal, formula: Callable[[int], float]) -> Correction:
-    """`formula` says how long a batch takes as it was rehearsed."""
-    small, large = rehearsal.small, rehearsal.large
-    predicted = formula(large.tuples) - formula(small.tuples)
-    took = max(LEAST_LEFT * predicted, large.seconds - small.seconds)
-    if took >= predicted:
-        factor, each = 1.0, (took - predicted) / (large.tuples - small.tuples)
-    else:
-        factor, each = took / predicted, 0.0
-    batch = small.seconds - factor * formula(small.tuples) - each * small.tuples
-    return Correction(factor, batch, rehearsal.slots * each, rehearsal.pace)
-
-
-def correction_for(slots: int, known: Sequence[tuple[int, Correction]]) -> Correction | None:
-    """Of `slots`, from what is `known` of some numbers of them."""
-    ordered = sorted(known, key=lambda entry: entry[0])
-    if not ordered:
-        return None
-    for (fewer, before), (more, after) in pairwise(ordered):
-        if fewer <= slots <= more:
-            return before.towards(after, (slots - fewer) / (more - fewer))
-    return ordered[0][1] if slots <= ordered[0][0] else ordered[-1][1]
-
-
-def rehearsed_cpu_seconds(rehearsal: Rehearsal) -> float:
-    """Of Spark's whole process tree, code among it: the slope of the two sizes."""
-    small, large = rehearsal.small, rehearsal.large
-    return max(0.0, large.cpu_seconds - small.cpu_seconds) / (large.tuples - small.tuples)
-
-
 ASSUMED_OVERHEAD_SECONDS = 0.15
-"""What the engine needs for a batch where no model says."""
+"""Seconds the engine needs for a batch if no model has them."""
 ASSUMED_BATCH_CPU_SECONDS = 0.1
-"""CPU the engine needs for a batch where no model says."""
+"""CPU seconds the engine needs for a batch if no model has them."""
 BATCH_SECONDS = 2.0
 """Batches of a run hold at most so much work: the engine's own part of one is about a tenth of a second, and only a run
 that falls behind fills them."""
+UNLIMITED_SECONDS = 10 * BATCH_SECONDS
+"""Work of the largest batch if a source of the user's own admits everything that is there."""
 
 
 @dataclass(frozen=True)
@@ -536,10 +558,11 @@ def fused_setup(
     rate: float,
     cores: int,
     most_work: float = BATCH_SECONDS,
+    admission: BatchAdmission | None = None,
 ) -> FusedSetup:
     """How `pipeline` runs fused at up to `rate` tuples/s: on the slots given, else those of the plan, else a slot for
     every core; with the threads of the plan, else those declared, else those the models say. A batch holds `most_work`
-    seconds of work at most."""
+    seconds of work at most, or what its sources admit."""
     slots = slots or (planned.slots if planned else None) or cores
     threads = fused_threads(gains(pipeline), demands, rate, slots)
     given = (
@@ -549,8 +572,10 @@ def fused_setup(
     )
     threads |= {name: -(-count // slots) for name, count in given.items()}
     setup = _of_models(pipeline, demands, threads, slots, cores)
-    setup = _set_right(setup, pipeline, demands)
-    return replace(setup, most_rows=rows_of_batch(setup, most_work))
+    setup = replace(_set_right(setup, pipeline, demands), admission=admission or BatchAdmission())
+    if admission is None or not admission.own_source:
+        return replace(setup, most_rows=rows_of_batch(setup, most_work))
+    return replace(setup, most_rows=admission.rows or rows_of_batch(setup, UNLIMITED_SECONDS))
 
 
 def _set_right(setup: FusedSetup, pipeline: Pipeline, demands: Demands) -> FusedSetup:
@@ -567,11 +592,11 @@ def _set_right(setup: FusedSetup, pipeline: Pipeline, demands: Demands) -> Fused
         formula = replace(as_models_say[rehearsal.slots], sparks_cpu_seconds=sparks_cpu)
         known.append((rehearsal.slots, correction_by(rehearsal, formula.batch_seconds)))
     correction = correction_for(min(setup.slots, setup.cores), known)
-    return replace(setup, sparks_cpu_seconds=sparks_cpu, correction=correction)
+    return replace(setup, sparks_cpu_seconds=sparks_cpu, correction=correction, rehearsed_slots=fullest.slots)
 
 
 def _of_models(pipeline: Pipeline, demands: Demands, threads: Mapping[str, int], slots: int, cores: int) -> FusedSetup:
-    """As the models of the operators say, each for itself."""
+    """Return the setup by the models of the operators alone."""
     modelled = [demand for demand in demands.values() if isinstance(demand, Model)]
     entering = len(pipeline.sources)
     crews = crews_of(pipeline, threads, sparks_own(pipeline, demands))
@@ -587,6 +612,12 @@ def _of_models(pipeline: Pipeline, demands: Demands, threads: Mapping[str, int],
         handling_seconds=entering * handling_seconds(modelled),
         handling_cpu_seconds=entering * handling_cpu_seconds(modelled),
         crews=crews,
+        models=tuple(modelled),
+        unmeasured=tuple(
+            name
+            for name, operator in pipeline.operators.items()
+            if operator.kind is Kind.OPERATOR and not isinstance(demands[name], Model)
+        ),
     )
 
 
@@ -641,6 +672,6 @@ def batch_cpu_seconds(models: list[Model]) -> float:
 
 
 def batch_overhead_seconds(models: list[Model]) -> float:
-    """What a micro-batch takes whatever it holds, as the models say."""
+    """Return the seconds of a micro-batch whatever it holds, by the models."""
     overheads_ms = [m.measured_on.batch_overhead_ms for m in models if m.measured_on.batch_overhead_ms is not None]
     return sum(overheads_ms) / len(overheads_ms) / 1000 if overheads_ms else ASSUMED_OVERHEAD_SECONDS

@@ -1,4 +1,5 @@
-"""What a placed run does: bundles that hand batches to each other, each a process on a slot, and the cores they share.
+"""Prediction of a placed run: bundles that hand batches to each other, each a process on a slot, and the cores they
+share.
 
 At W tuples/s of the source a bundle b gets `r_b W` rows, and uses
 
@@ -21,15 +22,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.dataflow.pipeline import Kind, gains, topological_order
 from penstock.modelling.model import Model
-from penstock.planning.prediction.placement import own_cpu, received, spread_of
+from penstock.planning.prediction.forecast import ErrorSpread, Estimate, RunForecast, SlotUse, spread_of_models
+from penstock.planning.prediction.placement import (
+    PERCENTILES,
+    Routing,
+    own_cpu,
+    received,
+    spread_of,
+    supported_rate,
+    supported_rate_as_declared,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.cluster.topology import Slot
     from penstock.dataflow.pipeline import Gain, Pipeline
-    from penstock.planning.prediction.placement import Demands, Routing, ThreadsBySlot
+    from penstock.planning.prediction.placement import Demands, ThreadsBySlot
 
 BISECTIONS = 60
 HIGHEST_RATE = 1e9
@@ -52,12 +63,15 @@ class PlacedCosts:
     executor_mb: float = 465.0
     """The Java process of a slot and the process its workers are forked from."""
     bundle_mb: float = 110.0
+    """A process of Python, without what its operators hold."""
+    driver_mb: float = 560.0
+    """Both processes of the driver."""
     hop_ms: float = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class BundleLoad:
-    """What one tuple of the source means for a bundle."""
+    """Work of a bundle for one tuple of the source."""
 
     slot: Slot
     rows: float
@@ -65,7 +79,9 @@ class BundleLoad:
     most_batches: float
     """That it gets in a second, however many rows there are."""
     cpu_seconds: float
-    """Of its operators' own code."""
+    """CPU seconds of its operators' own code."""
+    memory_mb: float = 0.0
+    """Memory that the threads of its operators hold, in MB."""
 
     def cores(self, rate: float, costs: PlacedCosts) -> float:
         batches = min(self.rows * rate, self.most_batches)
@@ -74,7 +90,7 @@ class BundleLoad:
 
 
 def without_engine(model: Model) -> Model:
-    """As its threads do where tuples come one after the other, without the batches of the trials."""
+    """Return the model of threads whose tuples come one after the other, without the batches of the trials."""
     if any(point.busy is None for point in model.points):
         return model
     points = [
@@ -111,8 +127,16 @@ def bundle_loads(
         for slot in hosts:
             part = parts[slot]
             own = sum(_cpu_per_tuple(name, threads, demands) * gains[name].factor for name in segment)
-            loads.append(BundleLoad(slot, rows * part, batches, own * part))
+            held = sum(_memory_mb(demands[name], threads[slot].get(name, 0)) for name in segment)
+            loads.append(BundleLoad(slot, rows * part, batches, own * part, held))
     return loads
+
+
+def _memory_mb(demand: object, threads: int) -> float:
+    """Memory that the threads of an operator hold in a slot, whatever comes to them."""
+    if not isinstance(demand, Model) or not threads:
+        return 0.0
+    return demand.memory(threads) * (demand.measured_on.slot_memory_mb or 0.0)
 
 
 def _waits(operator: str, threads: ThreadsBySlot, demands: Demands) -> bool:
@@ -147,7 +171,7 @@ def slots_at(loads: Sequence[BundleLoad], rate: float, costs: PlacedCosts) -> di
     used: dict[Slot, tuple[float, float]] = {}
     for load in loads:
         cpu, memory = used.get(load.slot, (costs.executor_cores, costs.executor_mb))
-        used[load.slot] = (cpu + load.cores(rate, costs), memory + costs.bundle_mb)
+        used[load.slot] = (cpu + load.cores(rate, costs), memory + costs.bundle_mb + load.memory_mb)
     return used
 
 
@@ -176,3 +200,114 @@ def _highest(cores: Callable[[float], float], limit: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if cores(middle) <= limit else (low, middle)
     return low
+
+
+# The forecast of a placed run.
+#
+# A row waits for its source's next batch, on every hop from one bundle to the next for the time batches linger, and in
+# every bundle for the batch it came in: n rows are done after `n / I(t)`, and none before the `S = 1 / I(1)` that one
+# call takes. Operators that wait hand their rows on one by one, so that a part q of them has left after
+# `S + q max(0, n / I(t) - S)`.
+
+
+@dataclass(frozen=True)
+class PlacedSetup:
+    """A placed run of a pipeline: `threads` by slot, `segments` in one process each. `cores`: of the machine that all
+    slots share; None: every slot has a core of its own."""
+
+    pipeline: Pipeline
+    demands: Demands
+    threads: ThreadsBySlot
+    segments: Sequence[Sequence[str]]
+    routing: Routing
+    cores: float | None = None
+    costs: PlacedCosts = PlacedCosts()
+
+    def lasting(self) -> Demands:
+        """Models without the batches of the trials: rows come one after the other."""
+        return {name: without_engine(it) if isinstance(it, Model) else it for name, it in self.demands.items()}
+
+    @property
+    def models(self) -> list[Model]:
+        return [demand for demand in self.demands.values() if isinstance(demand, Model)]
+
+    def loads(self) -> list[BundleLoad]:
+        place = {name: number for number, name in enumerate(topological_order(self.pipeline))}
+        in_order = sorted(self.segments, key=lambda segment: min(place[name] for name in segment))
+        return bundle_loads(
+            self.pipeline, gains(self.pipeline), self.demands, self.threads, in_order, self.routing, self.costs
+        )
+
+    def slots_rate(self) -> float:
+        """Highest rate of the plan's slots if each is a core."""
+        factors = gains(self.pipeline)
+        if self.routing is Routing.SLOT_AWARE:
+            return supported_rate(factors, self.lasting(), self.threads, self.routing).rate
+        return supported_rate_as_declared(self.pipeline, factors, self.lasting(), self.threads).rate
+
+    def engine_rate(self) -> float:
+        """Highest rate of the processes of Python and the cores they share."""
+        loads = self.loads()
+        rate = processes_rate(loads, self.costs)
+        return rate if self.cores is None else min(rate, machine_rate(loads, self.cores, self.costs))
+
+    def forecast(self, target_rate: float, confidence: float = 0.5) -> RunForecast:
+        """Return everything that is predicted at `target_rate` tuples/s of every source."""
+        slots, cores = len(self.threads), self.cores or float(len(self.threads))
+        unmeasured = tuple(
+            f"operator '{name}' was not measured: penstock profile measures it"
+            for name, operator in self.pipeline.operators.items()
+            if operator.kind is Kind.OPERATOR and not isinstance(self.demands[name], Model)
+        )
+        if unmeasured or not self.models:
+            why = unmeasured or ("no operator has a model",)
+            return RunForecast("placed", target_rate, slots, cores, unknown=why, confidence=confidence)
+        # placed runs need no rehearsal: no micro-batches of Spark's lie between the operators
+        spread = spread_of_models(self.models, rehearsed=True, reach=1.0)
+        max_rate = Estimate(min(self.slots_rate(), self.engine_rate()), spread)
+        rate = min(target_rate, max_rate.value)
+        used = slots_at(self.loads(), rate, self.costs)
+        cpu = self.costs.driver_cores + sum(cpu for cpu, _ in used.values())
+        memory = self.costs.driver_mb + sum(memory for _, memory in used.values())
+        latency = self.latency_ms(target_rate) if target_rate <= max_rate.value else None
+        return RunForecast(
+            "placed",
+            target_rate,
+            slots,
+            cores,
+            max_rate,
+            None if latency is None else {name: Estimate(value, spread.mirrored) for name, value in latency.items()},
+            Estimate(cpu, ErrorSpread(CPU_SPREAD, CPU_SPREAD)),
+            Estimate(memory, ErrorSpread(MEMORY_SPREAD, MEMORY_SPREAD)),
+            tuple(SlotUse(*used.get(slot, (0.0, 0.0))) for slot in self.threads),
+            confidence=confidence,
+        )
+
+    def latency_ms(self, rate: float) -> dict[str, float]:
+        """Percentiles from when a row was due until it reaches a sink, along the slowest path."""
+        return {name: 1000 * self._slowest_path(rate, part) for name, part in PERCENTILES.items()}
+
+    def _slowest_path(self, rate: float, part: float) -> float:
+        factors, lasting, period = gains(self.pipeline), self.lasting(), self.costs.source_period_seconds
+        hop = self.costs.hop_ms / 1000 + self.costs.linger_seconds
+        segment_of = {name: number for number, segment in enumerate(self.segments) for name in segment}
+        until: dict[str, float] = {}
+        for name, gain in factors.items():
+            arrivals = (
+                until[stream.sender] + (hop if segment_of[stream.sender] != segment_of[name] else 0.0)
+                for stream in self.pipeline.inputs(name)
+            )
+            demand, worst = lasting[name], 0.0
+            if isinstance(demand, Model):
+                spread = spread_of(self.threads, name)
+                waits = _waits(name, self.threads, self.demands)
+                for slot, share in received(demand, spread, gain.at(rate), self.routing).items():
+                    call, batch = 1 / demand.rate(1), share * period / demand.rate(spread[slot])
+                    worst = max(worst, call + (part if waits else 1.0) * max(0.0, batch - call))
+            until[name] = max(arrivals, default=part * period) + worst
+        return max(until.values())
+
+
+CPU_SPREAD = 0.15
+MEMORY_SPREAD = 0.08
+"""Logarithmic standard deviations of CPU and memory around the formula."""
