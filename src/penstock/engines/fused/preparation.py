@@ -84,8 +84,10 @@ def closing_notes(pipeline: Pipeline, setup: FusedSetup, rate: float, interval_s
 
 
 def predictions(setup: FusedSetup, interval_seconds: float, sources: int) -> dict[str, Any]:
-    """Return the predictions in a result: rates are of all `sources` together. The latency of a source of the user's own is
-    counted from when Spark took a tuple in: it is that of the batch."""
+    """Return the predictions in a result: rates are of all `sources` together.
+
+    The latency of a source of the user's own is counted from when Spark took a tuple in: it is that of the batch.
+    """
 
     def use(rate: float) -> tuple[float, float]:
         slot = setup.use(rate / sources)
