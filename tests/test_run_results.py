@@ -433,7 +433,7 @@ def test_looking_for_the_highest_rate_takes_the_threads_of_the_peak() -> None:
         ({"rate": 5, "max_dead_letter_ratio": 1.5}, "max_dead_letter_ratio=: expected 0 to 1, found 1.5"),
         ({"rate": 5, "max_dead_letter_ratio": float("nan")}, "max_dead_letter_ratio=: expected 0 to 1"),
         ({"rate": 5, "batch_interval_ms": 0}, "batch_interval_ms=: expected at least 1 ms, found 0"),
-        ({"rate": 5, "folder": "s3://b/x"}, "folder=: expected a folder of this machine, found 's3://b/x'; use checkp"),
+        ({"rate": 5, "folder": "s4://b/x"}, "^folder=: s4://b/x: cannot be reached: Unrecognized filesystem type .*$"),
     ],
 )
 def test_bad_runs(words: dict[str, Any], complaint: str) -> None:
