@@ -15,7 +15,7 @@ import penstock
 from penstock.api.runs import run
 from penstock.base.errors import BadInputError
 from penstock.cli.live import LiveListener
-from penstock.cli.reports import print_placed
+from penstock.cli.reports import print_report
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.pipeline import Pipeline
 from penstock.engines.fused.preparation import check_ends, path_on_disk, prepare
@@ -482,8 +482,8 @@ def test_a_placed_run_whose_sinks_have_not_got_all_is_exit_code_1(capsys: pytest
     result = PlacedResult(
         "p", "runs/p", "shuffle", None, None, RunForecast("placed", 100.0, 1, 1.0), report, (), (), 0.0, 0.0
     )
-    print_placed(result, json=True)
+    print_report(result, json=True)
     assert json.loads(capsys.readouterr().out)["unsent"] is False
     with pytest.raises(typer.Exit) as ended:
-        print_placed(replace(result, unsent=True), json=True)
+        print_report(replace(result, unsent=True), json=True)
     assert ended.value.exit_code == 1
