@@ -57,7 +57,7 @@ def test_a_step_of_the_clock_does_not_free_a_run(folder: RunFolder, monkeypatch:
     folder.release()
 
 
-@pytest.mark.parametrize("engine", ["fused", "placed", "simulated"])
+@pytest.mark.parametrize("engine", ["fused", "placed"])
 def test_a_store_that_does_not_answer_is_one_line_that_names_the_option(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
