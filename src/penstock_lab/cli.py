@@ -10,8 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import BadInputError
-from penstock.base.extras import missing_package
-from penstock.plugins import JsonOption, console, print_json, table
+from penstock.plugins import JsonOption, console, missing_package, print_json, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
