@@ -71,14 +71,15 @@ def busy(processed: float, seconds: float, capacity: float) -> float:
     return processed / (capacity * seconds) if capacity * seconds > 0 else 0.0
 
 
-# A pipeline that runs by a plan: what its slots do together, and what they use.
+# The capacity and the usage of a pipeline that runs by a plan.
 
 
 def planned_capacity(plan: PipelinePlan, joined: int) -> float:
     """Return the rows/s of a plan of which `joined` slots are there.
 
     predicted_rate * joined / slots. A fused slot runs the whole pipeline, so a part of the slots does its part. The
-    slots of a placed plan pass rows to each other: the engine forms no generation until all are there, so nothing flows.
+    slots of a placed plan pass rows to each other, and the engine forms no generation until all of them are there: a
+    part of them does nothing.
     """
     if plan.engine is EngineName.PLACED and joined < len(plan.slots):
         return 0.0
