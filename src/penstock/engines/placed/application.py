@@ -25,6 +25,8 @@ from penstock.report.result import PlacedResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from pyspark.resource import ResourceProfile
+
     from penstock.cluster.contract import ClusterManager as Manager
     from penstock.cluster.contract import ExecutorSize, Holder
     from penstock.cluster.topology import Cluster, Slot
@@ -512,7 +514,12 @@ class PlacedApplication:
             if not commits_by_epoch(pipeline.operators[name]):
                 self._note(f"sink '{name}': at least once; after a death an epoch may be there twice")
         writers = frame_writers(session, pipeline, frames, self.folder.description.run)
-        profile = launcher.profile(next(iter(self.threads)))
+
+        def profile() -> ResourceProfile:
+            """Return that of a slot of now: an executor on a slot that was left would take it from others."""
+            slots = [bundle.slot for bundle in self._conductor.run.layout.bundles] if self._conductor else []
+            return launcher.present_profile(slots[0] if slots else next(iter(self.threads)))
+
         return topics, FramePublisher(session, writers, frames_place(self.folder.place), profile)
 
     def _setting(self, code: Code, limit: int | None, publishers: Sequence[Publisher]) -> ConductorSetting:

@@ -183,6 +183,11 @@ class SparkLauncher:
             self._profiles.present[slot] = wanted, profile
         return profile
 
+    def present_profile(self, slot: Slot) -> ResourceProfile:
+        """Return the profile by which the executor on a slot was started."""
+        known = self._profiles.present.get(slot)
+        return self.profile(slot) if known is None else known[1]
+
     def _retire(self, slot: Slot, profile: ResourceProfile) -> None:
         """End the executor of a slot, and have none started in its place."""
         del self._profiles.present[slot]
