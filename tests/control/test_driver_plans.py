@@ -12,13 +12,13 @@ from pydantic import ValidationError
 import penstock
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.files import read_value
-from penstock.cluster.contract import ExecutorSize
+from penstock.cluster.contract import ExecutorSize, NodeState
 from penstock.cluster.topology import Node, Slot
 from penstock.control.core.messages import OrderKind, PipelineOrder
 from penstock.control.core.records import EngineName, PipelinePlan, PlannedSlot, Submission
 from penstock.control.executors.driver_files import ORDER, DriverOrder, PlanEntry
 from penstock.control.executors.driver_processes import config_of
-from penstock.control.executors.spark_runs import check_engine, plan_to_run
+from penstock.control.executors.spark_runs import check_engine, check_memory, plan_to_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,3 +148,11 @@ class TestPlansToRun:
             plan_to_run(order(placed(A)), own(), {"n1": NODES["n1"]})
         with pytest.raises(BadInputError, match="order 1 has a fused plan, and the pipeline runs placed"):
             check_engine(order(fused("n1/0")), "placed")
+
+    def test_executors_that_their_node_has_no_memory_for(self) -> None:
+        nodes = [NodeState("n1", capacity={"memory_mb": 1400.0}), NodeState("n2"), NodeState("n3")]
+        fits = placed({"n1/0": {"in": 1, "work": 1}, "n1/1": {"work": 1}, "n2/0": {"out": 1}})
+        check_memory(order(fits), nodes)
+        too_much = replace(fits, slots=(*fits.slots, PlannedSlot("n1", 2, {"work": 1}, 600.0)))
+        with pytest.raises(BadInputError, match="its executors on node 'n1' need 2000 MB, and the node has 1400 MB"):
+            check_memory(order(too_much), nodes)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError, ClusterError
+from penstock.cluster.topology import MEMORY
 from penstock.control.executors.driver_files import RUN
 from penstock.dataflow.code import parse_pipeline, pipeline_document
 from penstock.inputs.finders import find_code_beside, find_code_in, find_models_for, find_pipeline
@@ -27,6 +28,7 @@ from penstock.runs.states import RunState
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.cluster.contract import NodeState
     from penstock.cluster.topology import Node
     from penstock.control.executors.driver_files import DriverJob, DriverOrder, WatchedField
     from penstock.dataflow.pipeline import Pipeline
@@ -150,18 +152,19 @@ def start_run(folder: Path, job: DriverJob, order: DriverOrder) -> DrivenRun:
     engine: Engine = ENGINES.create(job.config.engine)
     place, listener = RunFolder(folder / RUN), Listener()
     config = replace(job.config, master=CLUSTER_MASTER, folder=place.place, warm_up=0.0)
-    check_engine(order, engine.name)
-    if not engine.places_operators:
-        prepared = engine.prepare(config, pipeline, listener, places=order.executors)
-
-        def no_plan(other: DriverOrder) -> None:
-            check_engine(other, engine.name)
-
-        return DrivenRun(Run(engine, prepared, place, listener), no_plan)
     manager = cluster_of(config)
 
-    def plan_of(other: DriverOrder) -> SavedPlan:
+    def check(other: DriverOrder) -> None:
         check_engine(other, engine.name)
+        check_memory(other, manager.nodes() or ())
+
+    check(order)
+    if not engine.places_operators:
+        prepared = engine.prepare(config, pipeline, listener, places=order.executors)
+        return DrivenRun(Run(engine, prepared, place, listener), check)
+
+    def plan_of(other: DriverOrder) -> SavedPlan:
+        check(other)
         known = manager.topology()
         if known is None:
             raise ClusterError(f"the manager at {manager.master} does not answer")
@@ -172,6 +175,21 @@ def start_run(folder: Path, job: DriverJob, order: DriverOrder) -> DrivenRun:
     config = replace(config, models=find_models_for(submitted), segmenter=plan.segmenter)
     prepared = engine.prepare(config, plan, listener, given=pipeline, places=order.executors)
     return DrivenRun(Run(engine, prepared, place, listener), plan_of)
+
+
+def check_memory(order: DriverOrder, nodes: Sequence[NodeState]) -> None:
+    """Raise if the executors of an order need more memory than their node has. The Master would never start them, and
+    never say so."""
+    needed: Counter[str] = Counter()
+    for slot, size in order.executors.items():
+        needed[slot.node] += size.memory_mb or 0
+    for node in nodes:
+        limit = node.capacity.get(MEMORY)
+        if limit is not None and needed[node.name] > limit:
+            raise BadInputError(
+                f"order {order.serial}: its executors on node '{node.name}' need {needed[node.name]} MB, and the node "
+                f"has {limit:g} MB"
+            )
 
 
 def check_engine(order: DriverOrder, engine: str) -> None:
