@@ -475,6 +475,7 @@ class FlowRun:
         if self._change is not None:
             self._refuse_change("slots were lost meanwhile", now)
         self._end(self.presence.known - event.layout.names)
+        self._end(bundles_on_resized_slots(self.layout, event.layout))
         self.layout = event.layout
         self._want(self.layout, now)
         self._regather(now)
