@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.base.errors import BadInputError, Refusal, Shortage
 from penstock.base.tolerance import covers, exceeds
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Acquisition, Catalogue, rent
+from penstock.dataflow.code import fused_only
 from penstock.dataflow.pipeline import (
     ANYWHERE,
     UNCONSTRAINED,
@@ -23,7 +24,7 @@ from penstock.dataflow.pipeline import (
     gains,
     stream_rates,
 )
-from penstock.modelling.library import demands_of, profiles_of, unmeasured
+from penstock.modelling.library import demands_of, profiles_of, unmeasured, unmeasured_operators
 from penstock.modelling.model import FixedDemand, Model
 from penstock.modelling.task_profile import handled_per_tuple, profile_of, traffic_of
 from penstock.planning.allocation.contract import (
@@ -452,6 +453,8 @@ class Planner:
             forecast=self._placed_forecast(rate, cluster, threads)
             if self.engine == PLACED
             else self._fused_forecast(rate, cluster, len(threads), utilisation),
+            unmeasured=unmeasured_operators(self.pipeline, demands),
+            fused_only=fused_only(self.pipeline),
         )
 
     def _placed_forecast(self, rate: float, cluster: Cluster, threads: Mapping[Slot, Mapping[str, int]]) -> RunForecast:
