@@ -25,6 +25,7 @@ from penstock.modelling.model import (
     MeasuredOn,
     Model,
     Point,
+    as_placed,
 )
 from penstock.modelling.task_profile import TaskProfile, handled_per_tuple, model_of
 
@@ -286,6 +287,11 @@ def _demand_of(
             "--models models.json"
         )
     return library.get(name, f"operator '{operator.name}'")
+
+
+def placed_demands(demands: Mapping[str, Model | FixedDemand | None]) -> Mapping[str, Model | FixedDemand | None]:
+    """Return the demands of a placed run, which executes aggregations by itself."""
+    return {name: as_placed(demand) if isinstance(demand, Model) else demand for name, demand in demands.items()}
 
 
 def profiles_of(pipeline: Pipeline, library: ModelLibrary) -> Mapping[str, TaskProfile]:

@@ -24,7 +24,7 @@ from penstock.dataflow.pipeline import (
     gains,
     stream_rates,
 )
-from penstock.modelling.library import demands_of, profiles_of, unmeasured, unmeasured_operators
+from penstock.modelling.library import demands_of, placed_demands, profiles_of, unmeasured, unmeasured_operators
 from penstock.modelling.model import FixedDemand, Model
 from penstock.modelling.task_profile import handled_per_tuple, profile_of, traffic_of
 from penstock.planning.allocation.contract import (
@@ -252,6 +252,11 @@ class Planner:
 
     @cached_property
     def demands(self) -> Demands:
+        """Demands of operators on the slots they are placed on."""
+        return placed_demands(self._fused_demands)
+
+    @cached_property
+    def _fused_demands(self) -> Demands:
         return demands_of(self.pipeline, self.library, self.slot_memory_mb)
 
     @cached_property
@@ -468,7 +473,7 @@ class Planner:
         given_cores = sum(node.capacity[CPU] for node in cluster.nodes) / CPU_POINTS_PER_SLOT
         sizing = FusedSizing(
             self.pipeline,
-            self.demands,
+            self._fused_demands,
             rate,
             rate / utilisation,
             self.assumptions.batch_interval_ms / 1000,

@@ -32,7 +32,7 @@ from penstock.control.node_providers import LeftNodes, NodePool, deferred_interr
 from penstock.control.registry import DEFAULT_PROVIDER, NODE_PROVIDERS
 from penstock.dataflow.pipeline import gains
 from penstock.inputs.finders import plan_at, planner_of
-from penstock.modelling.library import ModelLibrary, demands_of, unmeasured_operators
+from penstock.modelling.library import ModelLibrary, demands_of, placed_demands, unmeasured_operators
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import Model
 from penstock.planning.allocation.contract import ProfileAllocator
@@ -170,7 +170,7 @@ class RoundPlanning:
         """sum over slots of I(t_k)"""
         by_slot = plan.placement.by_slot()
         capacity = {}
-        for name, model in demands_of(self.pipeline, library).items():
+        for name, model in placed_demands(demands_of(self.pipeline, library)).items():
             if isinstance(model, Model):
                 capacity[name] = sum(model.rate(count) for count in spread_of(by_slot, name).values())
         return capacity
