@@ -374,7 +374,10 @@ class Control(Experiment):
                 if min(gains) >= 0 and max(gains) > 0:
                     verdict, why = Agreement.BETTER, ""
                 elif max(gains) <= 0:
-                    verdict, why = Agreement.WORSE, "it costs as much or more, and is outside the target as long or longer"
+                    verdict, why = (
+                        Agreement.WORSE,
+                        "it costs as much or more, and is outside the target as long or longer",
+                    )
                 made.append(Line(load, f"against {rival}", _shown(theirs), _shown(ours), verdict, why))
         return made
 

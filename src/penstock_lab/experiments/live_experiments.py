@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,6 +26,7 @@ from penstock.plugins import (
 from penstock_lab.contract import Agreement, Case, Experiment, Line, Measures, Results
 from penstock_lab.control.experiment import live_shown
 from penstock_lab.control.live import LIVE_LOADS, follow_live
+from penstock_lab.experiments.live_processes import answer, started
 from penstock_lab.experiments.priority import DYNAMIC, ISOLATION, OURS, SHORT, SHORT_2, STATIC, Priority, priority_cases
 from penstock_lab.experiments.priority_live_lines import live_lines
 from penstock_lab.verdicts import not_comparable, shown
@@ -179,37 +179,6 @@ class EStreamLive(Experiment):
 
     def charts(self, results: Results, published: Published) -> Sequence[Chart]:
         return []
-
-
-# Verbs as processes of their own: one process has one Spark, and an experiment knows no verbs.
-
-
-COMPLAINT = 500
-"""Characters of what a process said last."""
-
-
-def started(words: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """`penstock WORDS...`, with what `environment` has beside this process's own."""
-    return subprocess.Popen(  # noqa: S603 - this program itself
-        [sys.executable, "-P", "-m", "penstock", *words],
-        env={**os.environ, **(environment or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def answer(process: subprocess.Popen[str], what: str, seconds: float) -> dict[str, Any]:
-    """The JSON that it prints; raises with its last words where it prints none, or takes longer."""
-    try:
-        output, complaints = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise RunError(f"{what}: not done after {seconds:g} s") from None
-    try:
-        return dict(json.loads(output))
-    except ValueError:
-        raise RunError(f"{what}: {complaints.strip()[-COMPLAINT:] or 'no answer'}") from None
 
 
 # P-Deployer's loop on Spark: rounds to a target (Figs 10 and 11), at rates that two cores can take.
