@@ -376,7 +376,7 @@ class Control(Experiment):
                 elif max(gains) <= 0:
                     verdict, why = (
                         Agreement.WORSE,
-                        "it costs as much or more, and is outside the target as long or longer",
+                        "it costs no less, and is outside the target no shorter",
                     )
                 made.append(Line(load, f"against {rival}", _shown(theirs), _shown(ours), verdict, why))
         return made

@@ -216,8 +216,8 @@ class EStreamEvaluation(Experiment):
         "Replicas are those of the allocator `e-stream` for the rate, shares those of the sharing policy `e-stream` "
         "over the cores (max-min over what is needed, section 4.6); pipelines are placed in the order it takes them. "
         "Both sides get the same replicas: they differ in where threads are.",
-        "E-Stream is the placer `eft`. A stream whose ends are one subgraph stays in its worker process; every other is "
-        "dealt to threads at random.",
+        "E-Stream is the placer `eft`. A stream whose ends are one subgraph stays in its worker process; every other "
+        "is dealt to threads at random.",
         "Round robin deals the threads of a pipeline to the nodes in turn, of the n-th pipeline from the n-th node on: "
         "every operator is then spread evenly over the nodes, which is the best that dealing in turn can do.",
     )

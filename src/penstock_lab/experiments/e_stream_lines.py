@@ -51,8 +51,8 @@ def response_lines(results: Results, published: Published) -> list[Line]:
                     published["response_rises"],
                     holds=row[-1] > (1 + RISE) * row[0],
                     ours=_listed(row, "ms"),
-                    why=f"by earliest finish time links and cores keep room: the busiest link is {at_most['most_link']:.0%} "
-                    f"used, the busiest node {at_most['most_cpu']:.0%}",
+                    why="by earliest finish time links and cores keep room: the busiest link is "
+                    f"{at_most['most_link']:.0%} used, the busiest node {at_most['most_cpu']:.0%}",
                 )
             )
     for topology, (title, _, _, figure) in FIGURES.items():

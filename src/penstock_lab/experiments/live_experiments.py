@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -32,6 +31,7 @@ from penstock_lab.experiments.priority_live_lines import live_lines
 from penstock_lab.verdicts import not_comparable, shown
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Mapping, Sequence
 
     from penstock_lab.published_values import Published

@@ -28,13 +28,18 @@ def started(words: Sequence[str], environment: Mapping[str, str] | None = None) 
     )
 
 
-def answer(process: subprocess.Popen[str], what: str, seconds: float) -> dict[str, Any]:
-    """The JSON that it prints; raises with its last words where it prints none, or takes longer."""
+def completed(process: subprocess.Popen[str], what: str, seconds: float) -> tuple[str, str]:
+    """Wait for a process and return its output and its complaints. Raise if it takes longer than `seconds`."""
     try:
-        output, complaints = process.communicate(timeout=seconds)
+        return process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         raise RunError(f"{what}: not done after {seconds:g} s") from None
+
+
+def answer(process: subprocess.Popen[str], what: str, seconds: float) -> dict[str, Any]:
+    """Return the JSON that a process prints. Raise with its last words if it prints none, or takes longer."""
+    output, complaints = completed(process, what, seconds)
     try:
         return dict(json.loads(output))
     except ValueError:

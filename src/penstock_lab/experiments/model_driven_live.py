@@ -1,7 +1,7 @@
 """Model-driven scheduling's five policy pairs on Spark: planned, predicted and measured rates of placed plans.
 
-Operators are profiled first, on this machine, in the same case; nothing comes from the document's models. Plans are made
-for two nodes of two slots and run placed, one process after the other, offered more than they can do.
+Operators are profiled first, on this machine, in the same case; nothing comes from the document's models. Plans are
+made for two nodes of two slots and run placed, one process after the other, offered more than they can do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock import Kind, Operator, Pipeline, Stream
 from penstock.plugins import Chart, Panel, Series, Style, pause, temporary_folder
 from penstock.types import Logic
 from penstock_lab.contract import Case, Experiment, Line, Measures, Results
-from penstock_lab.experiments.live_processes import answer, started
+from penstock_lab.experiments.live_processes import answer, completed, started
 from penstock_lab.experiments.model_driven_cases import MICRO, PAIRS, policies
 from penstock_lab.verdicts import claimed, compared, not_comparable, r_squared, r_squared_of_identity, shown
 
@@ -94,7 +94,7 @@ def run_shape(name: str) -> Measures:
     with temporary_folder("five-pairs") as folder:
         models = folder / "models.json"
         words = ["profile", subject, "-o", str(models), "--quick", "--budget", str(PROFILE_SECONDS), "--json"]
-        started(words).communicate(timeout=PATIENCE_SECONDS)
+        completed(started(words), f"profile of {name}", PATIENCE_SECONDS)
         with running_cluster(NODES, SLOTS, folder=folder / "state", memory_mb=MEMORY_MB) as cluster:
             environment = {"PENSTOCK_STATE": str(cluster.folder), "PENSTOCK_RUNS": str(folder / "runs")}
             pairs = {
