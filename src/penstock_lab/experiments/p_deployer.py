@@ -253,8 +253,7 @@ class PDeployerEvaluation(Experiment):
         "Twitter Sentiment Analysis (5 nodes for 3,000, 14 for 6,000) has eleven operators of which nothing is "
         "published.",
         "The bars of Fig 12 are only drawn: of its counts the text states differences.",
-        "Linear of depth 5 and 10 (section 7.3), the cost of profiling (Table 5) and both observations of section 3 are "
-        "not repeated.",
+        "Linear of depth 5 and 10 (section 7.3) and both observations of section 3 are not repeated.",
     )
 
     def cases(self, *, quick: bool) -> Sequence[Case]:
