@@ -137,9 +137,10 @@ commands above, from one file for every case; those of live cases are in `docs/r
 failed: what models or cases were made or calibrated from, copies of one constant, choices made with the answer in view
 and models compared with themselves are *not comparable*, with the reason; a least or a most is judged against that end
 of a published range. A published algorithm that is run again is never *better*. Where a document does not say how
-something was set up it was chosen here, and most *differs* have their cause there; each section lists its choices and
-what could not be repeated. Without the sections on our own policies, which are only compared with published ones in the
-same simulation, the page had {COUNTED_BEFORE} before these rules, and has {_totals(parts)} now.
+something was set up it was chosen here; each section lists its choices and what could not be repeated. Without the
+sections on our own policies, which are only compared with published ones in the same simulation, the page had
+{COUNTED_BEFORE} before these rules,
+and has {_totals(parts)} now.
 {notes}
 | experiment | repeats | {" | ".join(Agreement)} |
 |---|---|{"---:|" * len(Agreement)}
