@@ -366,14 +366,15 @@ def change_document(before: PipelinePlan | None, after: PipelinePlan | None, dec
     moves = decision.moves
     return {
         "why": decision.why,
-        "before": None if before is None else _plan_document(before),
-        "after": None if after is None else _plan_document(after),
+        "before": None if before is None else plan_document(before),
+        "after": None if after is None else plan_document(after),
         "threads": {"kept": moves.kept, "moved": moves.moved, "started": moves.started, "stopped": moves.stopped},
         "required": decision.required,
     }
 
 
-def _plan_document(plan: PipelinePlan) -> dict[str, Any]:
+def plan_document(plan: PipelinePlan) -> dict[str, Any]:
+    """Return a plan as plain values: policies, rates, and the threads and memory of every slot."""
     return {
         "engine": str(plan.engine),
         "allocator": plan.allocator,
