@@ -137,13 +137,15 @@ def run(
 
 @experiment_app.command()
 def page(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of results.")] = Path("out/experiments"),
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="[FOLDER]...", help="Folders of results.", show_default=False)
+    ] = [Path("out/experiments")],  # noqa: B006 - typer copies it
     path: Annotated[Path, typer.Option("-o", "--output", help="The page to write.")] = Path("docs/results.md"),
 ) -> None:
-    """Make the page of results, with pictures beside it, from a folder."""
+    """Make the page of results, with pictures beside it, from one folder or several."""
     from penstock_lab import api as experimenting
 
-    for written in experimenting.results_page(folder, path):
+    for written in experimenting.results_page(folders, path):
         console().print(f"written    {written}")
 
 

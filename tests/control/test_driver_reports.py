@@ -44,10 +44,11 @@ class Run:
     most_work = 2.0
     idle_seconds = 0.0
     is_source_away = False
+    pause_seconds = 0.7
 
     def __init__(self) -> None:
         self.come = threading.Event()
-        self.moves: list[tuple[Slot, ...]] = []
+        self.changes: list[DriverOrder] = []
         self.fails = 0
         self.drained = False
         self.backlog = 0
@@ -68,8 +69,8 @@ class Run:
     def nodes(self) -> dict[str, int]:
         return {"n1": 1}
 
-    def move(self, slots: Sequence[Slot]) -> None:
-        self.moves.append(tuple(slots))
+    def change_to(self, order: DriverOrder) -> None:
+        self.changes.append(order)
         assert self.come.wait(20)
         if self.fails:
             self.fails -= 1
@@ -102,7 +103,9 @@ def driven(tmp_path: Path) -> Iterator[tuple[Run, Callable[..., None], Callable[
 
     tell(1, [A])
     driver = Driver(tmp_path, job)
-    driver._done, driver._places = 1, (A,)
+    first = get(DriverOrder, tmp_path, ORDER)
+    assert first is not None
+    driver._begin_with(first)
     ended: list[DriverState] = []
     thread = threading.Thread(target=lambda: ended.append(driver._conduct(cast("DrivenRun", run))))
     thread.start()
@@ -156,13 +159,13 @@ def partitions(report: DriverReport) -> dict[str, float]:
 def test_while_executors_are_on_their_way_it_goes_on_reporting(driven: Driven) -> None:
     run, tell, said = driven
     tell(2, [A, B])
-    until(lambda: run.moves)
+    until(lambda: run.changes)
     before = said().readings["backlog"]
     until(lambda: said().readings["backlog"] > before + 1)
     assert said().serial == 1
     run.come.set()
     until(lambda: said().serial == 2)
-    assert run.moves == [(A, B)]
+    assert [order.places for order in run.changes] == [(A, B)]
 
 
 def test_what_did_not_come_is_asked_for_again(driven: Driven, capfd: pytest.CaptureFixture[str]) -> None:
@@ -170,9 +173,25 @@ def test_what_did_not_come_is_asked_for_again(driven: Driven, capfd: pytest.Capt
     run.fails = 1
     run.come.set()
     tell(2, [A, B])
+    until(lambda: said().why)
+    assert (said().why, said().serial, said().state) == ("slots that did not come", 1, DriverState.RUNNING)
     until(lambda: said().serial == 2)
-    assert run.moves == [(A, B), (A, B)]
+    assert said().why == ""
+    assert [order.places for order in run.changes] == [(A, B), (A, B)]
     assert "did not come; it is tried again" in capfd.readouterr().err
+
+
+def test_what_a_change_cost_is_reported(driven: Driven) -> None:
+    run, tell, said = driven
+    run.come.set()
+    tell(2, [B])
+    until(lambda: said().serial == 2)
+    assert (said().moved_threads, said().pause_seconds) == (1, 0.7)
+    # the same executors by another order: nothing is done
+    tell(3, [B])
+    until(lambda: said().serial == 3)
+    assert (said().moved_threads, said().pause_seconds) == (0, 0.0)
+    assert len(run.changes) == 1
 
 
 def test_how_busy_it_is_counts_all_its_threads() -> None:

@@ -1,4 +1,4 @@
-"""Plans for exactly the slots a pipeline was given, and what of a live cluster is free to plan for."""
+"""What executors hold, what of a live cluster is free to plan for, and files of placed pipelines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from penstock.base.errors import BadInputError
 from penstock.cluster.topology import Node, Slot
 from penstock.control.executors.driver_files import DriverOrder
 from penstock.control.executors.driver_processes import held_of
-from penstock.control.executors.spark_runs import plan_on_share
 from penstock.inputs.finders import builtin_pipeline, is_placed_file, one_placed_plan, placed_plans
-from penstock.modelling.library import reference_library
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,41 +22,6 @@ if TYPE_CHECKING:
 
 def slots(*names: str) -> tuple[Slot, ...]:
     return tuple(Slot(name.split("/")[0], int(name.split("/")[1])) for name in names)
-
-
-def own() -> penstock.Pipeline:
-    """Operators no model knows."""
-    made = penstock.pipeline("own")
-    made.source("in")
-    made.then("a", logic=lambda row: row, schema="value long")
-    made.then("b", logic=lambda row: row, schema="value long")
-    made.sink("out")
-    return made.build()
-
-
-class TestOnAShare:
-    @pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
-    def test_without_models_every_slot_has_a_thread(self, count: int) -> None:
-        share = slots(*(f"n{number}/1" for number in range(count)))
-        rows = plan_on_share(own(), reference_library(), share, 10.0).threads_by_slot()
-        assert set(rows) == set(share)
-        threads = {name: sum(row.get(name, 0) for row in rows.values()) for name in ("in", "a", "b", "out")}
-        # four operators; what is more than four slots is more threads of a and b in turn
-        assert threads == {"in": 1, "a": 1 + (count > 4), "b": 1 + (count > 5), "out": 1}
-
-    def test_by_the_models_within_the_share(self) -> None:
-        share = slots("n1/1", "n3/0", "n3/1")
-        planned = plan_on_share(builtin_pipeline("linear"), reference_library(), share, 10.0)
-        assert set(planned.threads_by_slot()) <= set(share)
-        assert planned.rate >= 10
-
-    def test_its_own_plan_as_long_as_the_slots_are_enough(self) -> None:
-        first = plan_on_share(own(), reference_library(), slots("n1/0", "n2/0"), 10.0)
-        moved = plan_on_share(own(), reference_library(), slots("n2/0", "n4/1"), 10.0, first)
-        before, after = first.threads_by_slot(), moved.threads_by_slot()
-        assert after == {Slot("n2", 0): before[Slot("n2", 0)], Slot("n4", 1): before[Slot("n1", 0)]}
-        fewer = plan_on_share(own(), reference_library(), slots("n2/0"), 10.0, first)
-        assert fewer.threads_by_slot() == {Slot("n2", 0): {"in": 1, "a": 1, "b": 1, "out": 1}}
 
 
 def test_holdings_are_what_spark_says() -> None:

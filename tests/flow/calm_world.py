@@ -12,7 +12,7 @@ from penstock.connectors.commit import Commit, Output, next_commit, state_of
 from penstock.engines.placed.flow import events as ev
 from penstock.engines.placed.flow import instructions as do
 from penstock.engines.placed.flow.bundle import SayBroken, SayLinked, Stage, Standing
-from penstock.engines.placed.flow.layout import Channel, Layout
+from penstock.engines.placed.flow.layout import Bundle, Channel, Layout
 from penstock.engines.placed.flow.run import FlowRun
 from penstock.engines.placed.flow.states import Patience
 
@@ -63,7 +63,8 @@ class CalmWorld:
 
     def carry_out(self, office: Office, instruction: do.Instruction) -> None:  # noqa: PLR0912 - one per instruction
         match instruction:
-            case do.StartBundle():
+            case do.StartBundle(bundle, _):
+                self.check_room(office, bundle)
                 office.awaited = [one for one in office.awaited if one.bundle.name != instruction.bundle.name]
                 office.awaited.append(instruction)
             case do.EndBundle(name):
@@ -93,6 +94,13 @@ class CalmWorld:
                 office.said.append(text)
             case do.Stop():
                 office.stopped = instruction
+
+    def check_room(self, office: Office, bundle: Bundle) -> None:
+        """A slot has room for one executor: where its memory changes, all that ran there was told to end before."""
+        for process in office.processes.values():
+            other = process.bundle
+            if process.alive and other.slot == bundle.slot and other.memory_mb != bundle.memory_mb:
+                assert any(isinstance(order, do.EndBundle | do.Dismiss) for order in process.orders)
 
     def ask(self, office: Office, kind: Any, **more: Any) -> str:
         self._requests += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,8 +29,8 @@ def layout(plan: str = "p", **where: Slot) -> Layout:
 class Driver:
     """Plays everybody a run talks to; every process says hello at once, unless it is in `absent`."""
 
-    def __init__(self, home: Layout | None = None, **patience: Any) -> None:
-        self.run = FlowRun(home or layout(), START, Patience(**patience))
+    def __init__(self, home: Layout | None = None, *, is_led: bool = False, **patience: Any) -> None:
+        self.run = FlowRun(home or layout(), START, Patience(**patience), is_led=is_led)
         self.now = 100.0
         self.absent: set[str] = set()
         self.done: list[do.Instruction] = []
@@ -322,3 +323,97 @@ def test_code_that_stops_the_pipeline_fails_the_run() -> None:
     driver.tell(ev.GaveUp("o@n1/1", 1, "ValueError: no"))
     assert driver.is_in(FlowState.FAILED)
     assert "stopped by its own code in bundle 'o@n1/1': ValueError: no" in driver.last(do.Stop).failed
+
+
+def with_memory(plan: str, memory_mb: int, **where: Slot) -> Layout:
+    """As `layout`, with another memory of the executor of `o`."""
+    made = layout(plan, **where)
+    bundles = tuple(replace(it, memory_mb=memory_mb) if it.operators == ("o",) else it for it in made.bundles)
+    return Layout(plan, bundles, made.channels)
+
+
+def starts(found: list[do.Instruction]) -> list[tuple[str, int | None]]:
+    return [(one.bundle.name, one.bundle.memory_mb) for one in found if isinstance(one, do.StartBundle)]
+
+
+def test_an_executor_that_changes_its_memory_ends_before_the_other_starts() -> None:
+    driver = Driver().flowing()
+    kept = driver.connection("s@n1/0")
+    # nothing can be started beside the old one: the flow is held for it at once
+    assert starts(driver.tell(ev.ChangeAsked("x", with_memory("q", 900)))) == []
+    assert driver.last(do.OpenEpoch).hold
+    found = driver.commit(driver.stage())
+    assert do.EndBundle("o@n1/1") in found
+    assert starts(found) == [("o@n1/1", 900)]
+    driver.link()
+    assert driver.last(do.Answer) == do.Answer("x")
+    assert (driver.run.layout.plan, driver.connection("s@n1/0")) == ("q", kept)
+
+
+def test_where_the_memory_stays_processes_stay() -> None:
+    driver = Driver(with_memory("p", 900)).flowing()
+    before = {name: driver.connection(name) for name in driver.run.layout.names}
+    assert starts(driver.tell(ev.ChangeAsked("x", with_memory("q", 900)))) == []
+    driver.commit(driver.stage())
+    driver.link()
+    assert driver.last(do.Answer) == do.Answer("x")
+    assert {name: driver.connection(name) for name in driver.run.layout.names} == before
+
+
+def test_the_former_memory_comes_back_where_the_other_cannot() -> None:
+    driver = Driver(change=30.0).flowing()
+    driver.tell(ev.ChangeAsked("x", with_memory("q", 900)))
+    driver.absent = {"o@n1/1"}
+    driver.commit(driver.stage())
+    # from when it was adopted on, the new executor has as long as any change
+    for _ in range(7):
+        driver.tell(ev.Beat(driver.connection("s@n1/0")), seconds=4.0)
+    assert driver.run.changing
+    driver.absent = set()
+    found = driver.tell(ev.Tick(), seconds=3.0)
+    assert starts(found) == [("o@n1/1", None)]
+    assert "did not start within" in (driver.last(do.Answer).refused or "")
+    driver.link()
+    assert (driver.run.layout.plan, driver.run.state) == ("p", FlowState.FLOWING)
+
+
+class TestLed:
+    """A run whose layouts are ordered from outside."""
+
+    def lost(self) -> Driver:
+        driver = Driver(layout(o=Slot("n2", 0)), is_led=True).flowing()
+        driver.tell(ev.NodeGone("n2", "the Master has lost its Worker"))
+        return driver
+
+    def test_it_looks_for_no_other_slots(self) -> None:
+        driver = self.lost()
+        assert driver.last(do.SeekRefuge) is None
+        assert driver.is_in(FlowState.GATHERING)
+        driver.tell(ev.Tick(), seconds=3.0)
+        assert driver.is_in(FlowState.GATHERING)
+
+    def test_it_goes_on_by_the_next_order_with_what_is_left(self) -> None:
+        driver = self.lost()
+        kept = driver.connection("s@n1/0")
+        assert starts(driver.tell(ev.ChangeAsked("x", layout("q", o=Slot("n3", 0))))) == [("o@n3/0", None)]
+        driver.link()
+        assert (driver.run.layout.plan, driver.run.state) == ("q", FlowState.FLOWING)
+        assert driver.connection("s@n1/0") == kept
+
+    def test_it_goes_on_when_the_node_is_back(self) -> None:
+        driver = self.lost()
+        assert starts(driver.tell(ev.NodeBack("n2"))) == [("o@n2/0", None)]
+        driver.link()
+        assert driver.is_in(FlowState.FLOWING)
+
+    def test_a_slot_on_which_nothing_starts_is_tried_again(self) -> None:
+        driver = Driver(is_led=True, start=20.0).flowing()
+        driver.absent = {"o@n1/1"}
+        driver.tell(ev.Lost(driver.connection("o@n1/1"), "reset"))
+        for _ in range(5):
+            driver.tell(ev.Beat(driver.connection("s@n1/0")), seconds=4.0)
+        driver.absent = set()
+        found = driver.tell(ev.Beat(driver.connection("s@n1/0")), seconds=2.0) + driver.tell(ev.Tick())
+        assert starts(found) == [("o@n1/1", None)]
+        driver.link()
+        assert driver.is_in(FlowState.FLOWING)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 from penstock.cluster.topology import Slot
 from penstock.engines.placed.flow import events as ev
@@ -43,14 +44,18 @@ class Graph:
         return sum(self.paths(sender, source) for sender, receiver in self.streams if receiver == operator)
 
 
+MEMORIES = (None, None, 600)
+
+
 def lay_out(graph: Graph, where: dict[str, list[Slot]], plan: str) -> Layout:
-    """Every operator a bundle on each of its slots; sources have one."""
+    """Every operator a bundle on each of its slots; sources have one. The memory of a slot differs by plan."""
     names = {op: [f"{op}@{slot}" for slot in slots] for op, slots in where.items()}
     bundles = []
     for op, slots in where.items():
         for slot, name, (first, end) in zip(slots, names[op], ranges([1] * len(slots), GROUPS), strict=True):
             sources = (op,) if op in graph.sources else ()
-            bundles.append(Bundle(name, slot, (op,), (1,), sources, (Groups(op, first, end),)))
+            memory = MEMORIES[crc32(f"{plan} {slot}".encode()) % len(MEMORIES)]
+            bundles.append(Bundle(name, slot, (op,), (1,), sources, (Groups(op, first, end),), memory))
     channels = [
         Channel(number, sender, receiver)
         for number, (a, b) in enumerate(graph.streams)

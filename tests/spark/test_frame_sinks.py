@@ -66,7 +66,7 @@ def conductor(session: Any, folder: Path, began: float, launcher: LocalLauncher)
     checkpoint = FolderCheckpoint(folder)
     checkpoint.create()
     last = checkpoint.last() or Commit(run="r", conductor=0, generation=0, epoch=0, plan="p")
-    publisher = FramePublisher(session, frame_writers(session, TABLE, ["out"], "run"), frames, None)
+    publisher = FramePublisher(session, frame_writers(session, TABLE, ["out"], "run"), frames, lambda: None)
 
     def nowhere(_unusable: object) -> Any:
         raise RunError("nowhere to go")
@@ -140,7 +140,7 @@ def test_an_epoch_that_a_sink_does_not_take_waits_and_the_next_is_not_committed(
     (tmp_path / "_staged").mkdir()
     pq.write_table(pa.table({"value": [1, 2, 3]}), tmp_path / "_staged" / "a.parquet")
     writer = _Failing()
-    publisher = FramePublisher(session, {"out": writer}, str(tmp_path), None)
+    publisher = FramePublisher(session, {"out": writer}, str(tmp_path), lambda: None)
     publisher.add([Output(sink="frame:out", staged="_staged/a.parquet", final="7", rows=3)])
     with pytest.raises(NotSentError, match="sink 'out': ValueError: the database is away"):
         publisher.publish()

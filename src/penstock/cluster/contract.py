@@ -149,6 +149,15 @@ class AppSession:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutorSize:
+    """The size of one executor."""
+
+    memory_mb: int | None = None
+    """None takes that of the application."""
+    cores: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class SlotRequest:
     """One executor: on a slot of a node, on any slot of a node, or anywhere. None for `memory_mb` takes that of the
     application."""
@@ -165,6 +174,10 @@ class SlotRequest:
             raise BadInputError(
                 f"executor: expected at least 1 core and 1 MB, found {self.cores} and {self.memory_mb or 1}"
             )
+
+    @property
+    def size(self) -> ExecutorSize:
+        return ExecutorSize(self.memory_mb, self.cores)
 
     def __str__(self) -> str:
         return "any node" if self.node is None else self.node if self.number is None else f"{self.node}/{self.number}"

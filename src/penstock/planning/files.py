@@ -107,6 +107,8 @@ class SavedPlan(Versioned):
     utilisation: Positive = 1.0
     allocator: Name
     placer: Name
+    segmenter: Name | None = None
+    """Policy that decides which operators on one slot run as one; None leaves it to the run."""
     operators: dict[Name, SavedOperator]
     slots: SavedSlots
     nodes: tuple[SavedNode, ...]

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.base.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from penstock.cluster.contract import ExecutorSize
     from penstock.cluster.topology import Slot
     from penstock.dataflow.pipeline import Pipeline
     from penstock.inputs.finders import RunnableLike
@@ -66,10 +67,11 @@ class EngineRun(Protocol):
         self,
         slots: int | None = None,
         plan: RunnableLike | None = None,
-        places: Collection[Slot] | None = None,
+        places: Mapping[Slot, ExecutorSize] | None = None,
     ) -> None:
-        """Change to that number of slots, to exactly `places`, or to another plan, while rows flow. New executors start
-        before any are released."""
+        """Change to that number of slots, to exactly the executors of `places`, or to another plan, while rows flow.
+        New executors start before any are released. One that changes its size on its slot is released before the other
+        starts. What does not change keeps its processes."""
 
     def wait(self, timeout: float | None = None) -> Any:
         """Return the result (`RunResult`, `PlacedResult`, `SimulatedResult`) once it has ended, None if it still lives
@@ -109,6 +111,10 @@ class EngineRun(Protocol):
         """Whether a source waits for its broker, so that no rows means nothing."""
 
     @property
+    def pause_seconds(self) -> float | None:
+        """Seconds without output of the last change of slots or plan; None if that is not known."""
+
+    @property
     def max_work_seconds(self) -> float | None:
         """Seconds of work that a batch holds at most; None: the engine has no batches."""
 
@@ -140,13 +146,13 @@ class Engine(Protocol):
         listener: Listener,
         *,
         given: Pipeline | None = None,
-        places: Collection[Slot] | None = None,
+        places: Mapping[Slot, ExecutorSize] | None = None,
     ) -> Prepared:
         """Check everything that can be wrong before processes are started. Called once by `penstock.start` and by the
         controller's driver; starts nothing and writes nothing. Raises BadInputError, or RefusedError with the reason.
 
-        `given`: the pipeline of a plan, if its code exists only in Python. `places`: the share a controller gives the
-        run; slots outside it are released."""
+        `given`: the pipeline of a plan, if its code exists only in Python. `places`: the executors a controller
+        orders for the run; slots outside them are released, and the run waits for another order if one is lost."""
 
     def prepare_again(
         self,

@@ -19,10 +19,10 @@ from penstock.runs.config import MIN_EXECUTOR_MB, RunConfig
 from penstock.workloads.operators import services
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from penstock.cluster.contract import ClusterManager
+    from penstock.cluster.contract import ClusterManager, ExecutorSize
     from penstock.cluster.topology import Slot
     from penstock.dataflow.pipeline import Pipeline
 
@@ -81,10 +81,10 @@ def spark_session(
     log: Path,
     name: str,
     listener: Listener,
-    places: Collection[Slot] | None = None,
+    places: Mapping[Slot, ExecutorSize] | None = None,
 ) -> Iterator[RunSession]:
-    """A session for the run; one that is started here ends with the block. `places`: slots by name, on a cluster whose
-    Workers offer those; without them Spark chooses."""
+    """A session for the run; one that is started here ends with the block. `places`: executors by slot, on a cluster
+    whose Workers offer slots by name; without them Spark chooses."""
     if config.session is not None:
         yield RunSession(_checked(config.session))
         return
@@ -134,7 +134,7 @@ def _embedded(config: RunConfig, slots: int, log: Path, name: str, scratch: Path
 
 
 def _on_cluster(
-    config: RunConfig, slots: int, log: Path, name: str, scratch: Path, places: Collection[Slot] | None
+    config: RunConfig, slots: int, log: Path, name: str, scratch: Path, places: Mapping[Slot, ExecutorSize] | None
 ) -> RunSession:
     from penstock.spark.internals.settings import PARTITIONS  # noqa: PLC0415 - Spark loads when used
     from penstock.spark.session.embedded import partitions_for  # noqa: PLC0415
@@ -160,8 +160,15 @@ def _on_cluster(
             app.executors.change_to(slots, places=places)
     except ClusterError as error:
         app.close()
-        raise ClusterError(f"{error}; each asks for {executor_memory_mb} MB (executor_memory_mb=)") from error
+        raise ClusterError(f"{error}; {_asked_memory(executor_memory_mb, places)}") from error
     return RunSession(app.spark, app.executors, app.close)
+
+
+def _asked_memory(default_mb: int, places: Mapping[Slot, ExecutorSize] | None) -> str:
+    asked = {size.memory_mb or default_mb for size in ({} if places is None else places).values()} or {default_mb}
+    if len(asked) > 1:
+        return f"they ask for {min(asked)} to {max(asked)} MB each"
+    return f"each asks for {min(asked)} MB (executor_memory_mb=)"
 
 
 def cluster_of(config: RunConfig) -> ClusterManager:

@@ -16,9 +16,10 @@ from penstock.runs.folder import note_elsewhere
 from penstock.runs.states import LIVING, OVER, RunRequest, RunState, StateHistory, check_permitted, move
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from penstock.cluster.contract import ExecutorSize
     from penstock.cluster.topology import Slot
     from penstock.inputs.finders import RunnableLike
     from penstock.planning.files import SavedPlan
@@ -197,9 +198,10 @@ class Run:
         slots: int | None = None,
         *,
         plan: RunnableLike | None = None,
-        places: Collection[Slot] | None = None,
+        places: Mapping[Slot, ExecutorSize] | None = None,
     ) -> float:
-        """Change to that number of slots, to exactly `places`, or to another plan, while rows flow. Returns seconds."""
+        """Change to that number of slots, to exactly the executors of `places`, or to another plan, while rows flow.
+        Returns seconds."""
         return self._do(RunRequest.RESCALE, slots=slots, plan=plan, places=places)
 
     def _do(self, request: RunRequest, **arguments: Any) -> float:

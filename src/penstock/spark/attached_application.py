@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import ClusterError
+from penstock.cluster.contract import ExecutorSize
 from penstock.spark.internals.executors import FusedExecutors, PinnedExecutors, executor_settings
 from penstock.spark.internals.java import parsed_megabytes, parsed_seconds
 from penstock.spark.internals.listeners import progress_listener
@@ -82,7 +83,9 @@ class SparkApplication:
     def change_to(self, executors: int, seconds: float, places: Sequence[Slot] = ()) -> int:
         """Asks for so many, and says how many there are after so long at the most."""
         try:
-            self._executors.change_to(executors, seconds, places if self._pinned else None)
+            self._executors.change_to(
+                executors, seconds, dict.fromkeys(places, ExecutorSize()) if self._pinned else None
+            )
         except ClusterError:
             # the cluster has no more: keep the executors that came
             return self.executors

@@ -16,7 +16,7 @@ from penstock.base.clock import now, pause
 from penstock.base.errors import RunFailedError
 from penstock.engines.fused import run as run_module
 from penstock.engines.fused.query import FusedSpec
-from penstock.engines.fused.run import FusedRun, Hooks
+from penstock.engines.fused.run import FusedRun, Hooks, longest_gap
 from penstock.report.report import BatchObservation, OperatorObservation, SlotObservation
 from penstock.runs.config import RunConfig
 from penstock.runs.states import RunState
@@ -205,3 +205,19 @@ def test_batches_that_are_forgotten_are_counted(start: Start, monkeypatch: pytes
 def test_few_deaths_end_nothing(start: Start) -> None:
     run = start(Query(*(batch(number, 1000, 10) for number in range(20)), ends=True))
     assert run.await_end(10.0) is not None
+
+
+@pytest.mark.parametrize(
+    ("ended", "gap"),
+    [
+        # a change from 10 to 15: the ends around it are 9.5 and 16
+        ([8.0, 9.5, 11.0, 14.0, 16.0, 30.0], 3.0),
+        ([9.5, 16.0], 6.5),
+        ([12.0, 13.0, 15.5], 2.5),
+        # no batch has ended since
+        ([8.0, 9.5, 11.0], None),
+        ([], None),
+    ],
+)
+def test_output_pauses_as_long_as_no_batch_ends(ended: list[float], gap: float | None) -> None:
+    assert longest_gap(ended, 10.0, 15.0) == gap

@@ -36,12 +36,12 @@ from penstock.control.executors.driver_files import (
     put,
 )
 from penstock.control.metrics import Metric
+from penstock.planning.replanning.plan_changes import moves
 from penstock.report.figures import ARRIVAL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.cluster.topology import Slot
     from penstock.control.executors.driver_files import WatchedField
     from penstock.control.executors.spark_runs import DrivenRun
     from penstock.report.figures import Figures, OperatorFlow
@@ -108,6 +108,8 @@ def _slot(text: str) -> tuple[str, int]:
 LOOK_SECONDS = 0.1
 REPORT_SECONDS = 1.0
 LOCK_SECONDS = 1.0
+RETRY_SECONDS = 1.0
+"""Between two attempts to carry out an order."""
 QUIET_SECONDS = 15.0
 """Longer than Spark says nothing of a query that finds nothing (10 s)."""
 
@@ -124,7 +126,15 @@ class Driver:
         self._away_at = -math.inf
         """When a source was last seen to wait for its broker."""
         self._reported_at = 0.0
-        self._places: tuple[Slot, ...] = ()
+        self._carried: DriverOrder | None = None
+        """The order that executors carry out."""
+        self._moved_threads = 0
+        self._is_changed = False
+        """Whether the last order changed anything."""
+        self._failure = ""
+        """Reason why the newest order could not be carried out."""
+        self._failed: Stopwatch | None = None
+        """Time since then."""
         self._watched: tuple[WatchedField, ...] = ()
         self._reported: object = None
         self._move: _Move | None = None
@@ -140,8 +150,8 @@ class Driver:
         try:
             from penstock.control.executors.spark_runs import start_run  # noqa: PLC0415 - Spark takes a while to load
 
-            run = start_run(self._folder, self._job, order.places)
-            self._done, self._changed_at, self._places = order.serial, clock.now(), order.places
+            run = start_run(self._folder, self._job, order)
+            self._begin_with(order)
             state = self._conduct(run)
         except PenstockError as error:
             self._say(DriverState.FAILED, why=str(error))
@@ -164,8 +174,11 @@ class Driver:
                 self._follow(run, order)
             self._report(run)
 
+    def _begin_with(self, order: DriverOrder) -> None:
+        self._carried, self._done, self._changed_at = order, order.serial, clock.now()
+
     def _follow(self, run: DrivenRun, order: DriverOrder) -> None:
-        """To another share, while the pipeline goes on. What does not come now is asked for again at the next look."""
+        """Carry out a new order while the pipeline flows. Try it again after a while if it fails."""
         if order.watched != self._watched:
             self._watched = order.watched
             run.watch(order.watched)
@@ -174,20 +187,29 @@ class Driver:
                 return
             moved, self._move = self._move, None
             if isinstance(moved.failure, BadInputError | ClusterError | RunError):
-                print(f"{moved.failure}; it is tried again", file=sys.stderr, flush=True)
+                self._note_failure(str(moved.failure))
                 return
             if moved.failure is not None:
                 raise moved.failure
-            self._moved_to(moved.order)
-        if order.serial == self._done:
+            self._changed_to(moved.order, is_change=True)
+        if order.serial == self._done or self._carried is None:
             return
-        if set(order.places) == set(self._places):
-            self._moved_to(order)
-        else:
+        if order.runs_as(self._carried):
+            self._changed_to(order, is_change=False)
+        elif self._failed is None or self._failed.seconds() >= RETRY_SECONDS:
             self._move = _Move(run, order)
 
-    def _moved_to(self, order: DriverOrder) -> None:
-        self._done, self._changed_at, self._places = order.serial, clock.now(), order.places
+    def _changed_to(self, order: DriverOrder, *, is_change: bool) -> None:
+        before = order if self._carried is None else self._carried
+        self._begin_with(order)
+        self._moved_threads = moves(before.threads, before.threads, order.threads).moved
+        self._is_changed = is_change
+        self._failed, self._failure = None, ""
+
+    def _note_failure(self, failure: str) -> None:
+        if failure != self._failure:
+            print(f"{failure}; it is tried again", file=sys.stderr, flush=True)
+        self._failed, self._failure = Stopwatch(), failure
 
     def _read_order(self) -> DriverOrder | None:
         """The newest order of the newest controller; one of an older controller is not obeyed."""
@@ -235,6 +257,9 @@ class Driver:
             readings=finite(readings),
             parts=parts,
             shares=dict(run.shares),
+            why=self._failure,
+            moved_threads=self._moved_threads,
+            pause_seconds=run.pause_seconds if self._is_changed else 0.0,
         )
 
     def _knows_what_comes(self, run: DrivenRun) -> bool:
@@ -268,7 +293,8 @@ class Driver:
 
 
 class _Move:
-    """To another share, in a thread of its own: it takes seconds, in which the pipeline flows and is reported on."""
+    """A change to another order, in a thread of its own: it takes seconds, in which the pipeline flows and is reported
+    on."""
 
     def __init__(self, run: DrivenRun, order: DriverOrder) -> None:
         self.order = order
@@ -278,7 +304,7 @@ class _Move:
 
     def _make(self, run: DrivenRun) -> None:
         try:
-            run.move(self.order.places)
+            run.change_to(self.order)
         except Exception as error:
             self.failure = error  # raised when the driver looks again
 

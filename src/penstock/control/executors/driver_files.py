@@ -11,22 +11,27 @@ import fcntl
 import os
 from enum import StrEnum
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from math import ceil
+from typing import TYPE_CHECKING, Annotated, Any, Self
 from urllib.parse import quote
 
 from pydantic import Field, model_validator
 
 from penstock.base.errors import BadInputError
-from penstock.base.files import Amount, Spec, read_value, write_text
+from penstock.base.files import Amount, Count, Name, Positive, Spec, read_value, write_text
 from penstock.base.process_identity import ProcessIdentity, identity_of
+from penstock.cluster.contract import ExecutorSize
 from penstock.cluster.topology import Slot
 from penstock.control.core.messages import OrderKind
-from penstock.runs.config import RunConfig
+from penstock.control.core.records import EngineName
+from penstock.runs.config import MIN_EXECUTOR_MB, RunConfig
 from penstock.runs.description import ConfigField
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeVar
+
+    from penstock.control.core.records import PipelinePlan
 
     S = TypeVar("S", bound=Spec)
 
@@ -41,6 +46,8 @@ JOB, ORDER, REPORT, DRIVER, LOCK, LOG, RUN = (
 )
 OWNER = "owner.json"
 """Beside the folders of pipelines: the store and the lease of the controller that they obey."""
+WHOLE_PIPELINE = "pipeline"
+"""Name of the one operator that a fused pipeline is to its slots."""
 MAX_NAME_BYTES = 255
 """Of a file or folder, on every file system there is."""
 
@@ -60,9 +67,9 @@ class DriverJob(Spec):
     name: str
     pipeline: Any
     plan: dict[str, Any] | None = None
-    """What was submitted, where it was a plan: its threads are kept as long as the share has as many slots."""
+    """The plan file that was submitted, for the models in it. The work of the executors is the plan of the order."""
     rate: float | None = None
-    """Of the target."""
+    """Rate of the target; read by version 0.1."""
     config: ConfigField = RunConfig()
     incarnation: int
     fence: int = 0
@@ -87,6 +94,59 @@ class WatchedField(Spec):
     above: float
 
 
+class PlannedSlotEntry(Spec):
+    """A slot of a plan: see `control.core.records.PlannedSlot`."""
+
+    node: Name
+    slot: Annotated[int, Field(ge=0, strict=True)]
+    threads: dict[Name, Count] = Field(default_factory=dict)
+    memory_mb: Positive
+
+
+class PlanEntry(Spec):
+    """The plan of an order: see `control.core.records.PipelinePlan`."""
+
+    engine: EngineName
+    allocator: Name
+    placer: Name
+    segmenter: Name
+    rate: Amount
+    predicted_rate: Amount | None = None
+    slots: tuple[PlannedSlotEntry, ...]
+    demands: dict[str, dict[str, Amount]] = Field(default_factory=dict)
+    executor_cores: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.engine not in {EngineName.FUSED, EngineName.PLACED}:
+            raise ValueError(f"engine: expected fused or placed, found {self.engine}")
+        places = [(entry.node, entry.slot) for entry in self.slots]
+        if len(set(places)) < len(places):
+            raise ValueError("slots: a slot is listed twice")
+        for entry in self.slots:
+            if bool(entry.threads) is not (self.engine is EngineName.PLACED):
+                has = "no threads" if self.engine is EngineName.PLACED else "threads of single operators"
+                raise ValueError(f"slots: slot {entry.node}/{entry.slot} of a {self.engine} plan has {has}")
+        return self
+
+    @classmethod
+    def of(cls, plan: PipelinePlan) -> Self:
+        return cls(
+            engine=plan.engine,
+            allocator=plan.allocator,
+            placer=plan.placer,
+            segmenter=plan.segmenter,
+            rate=float(plan.rate),
+            predicted_rate=None if plan.predicted_rate is None else float(plan.predicted_rate),
+            slots=tuple(
+                PlannedSlotEntry(node=it.node, slot=it.slot, threads=dict(it.threads), memory_mb=float(it.memory_mb))
+                for it in plan.slots
+            ),
+            demands={name: {key: float(it) for key, it in row.items()} for name, row in plan.demands.items()},
+            executor_cores=float(plan.executor_cores),
+        )
+
+
 class DriverOrder(Spec):
     kind: OrderKind
     serial: int
@@ -96,10 +156,44 @@ class DriverOrder(Spec):
     """Node and number of each."""
     forced: bool = False
     watched: tuple[WatchedField, ...] = ()
+    plan: PlanEntry | None = None
+    """The work of the executors on `slots`; None: a fused pipeline, or an order of a version that kept no plans."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.plan is not None and {(it.node, it.slot) for it in self.plan.slots} != set(self.slots):
+            raise ValueError("plan: its slots are not those of the order")
+        return self
 
     @property
     def places(self) -> tuple[Slot, ...]:
         return tuple(Slot(node, number) for node, number in self.slots)
+
+    @property
+    def threads(self) -> dict[Slot, dict[str, int]]:
+        """Threads by slot. In a fused pipeline every slot is one thread of the whole pipeline."""
+        if self.plan is None or self.plan.engine is EngineName.FUSED:
+            return {place: {WHOLE_PIPELINE: 1} for place in self.places}
+        return {Slot(it.node, it.slot): dict(it.threads) for it in self.plan.slots}
+
+    @property
+    def executors(self) -> dict[Slot, ExecutorSize]:
+        """The executors to run, by slot. Without a plan they have the size of the run's own options.
+
+        Spark starts no executor with less than `MIN_EXECUTOR_MB`, and counts whole cores.
+        """
+        if self.plan is None:
+            return dict.fromkeys(self.places, ExecutorSize())
+        cores = ceil(self.plan.executor_cores)
+        return {
+            Slot(it.node, it.slot): ExecutorSize(max(MIN_EXECUTOR_MB, int(it.memory_mb)), cores)
+            for it in self.plan.slots
+        }
+
+    def runs_as(self, other: DriverOrder) -> bool:
+        """Return whether executors do the same by both orders, so that nothing has to change."""
+        cuts = [None if order.plan is None else order.plan.segmenter for order in (self, other)]
+        return (self.threads, self.executors, cuts[0]) == (other.threads, other.executors, cuts[1])
 
 
 class PartReport(Spec):
@@ -126,6 +220,11 @@ class DriverReport(Spec):
     shares: dict[int, float] = Field(default_factory=dict)
     """By trigger: the part of the last batch that was above."""
     why: str = ""
+    """Reason of a failure, or why the newest order is not carried out."""
+    moved_threads: int = 0
+    """Threads that the last order moved from one slot to another."""
+    pause_seconds: float | None = None
+    """Seconds without output while the last order was carried out; None if that is not known."""
 
 
 class DriverProcess(ProcessIdentity):

@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from penstock.base.clock import Stopwatch
 from penstock.base.errors import BadInputError, PenstockError
 from penstock.base.files import private_folder
@@ -34,6 +36,7 @@ from penstock.control.executors.driver_files import (
     DriverOrder,
     DriverReport,
     DriverState,
+    PlanEntry,
     WatchedField,
     check_owner,
     driver_in,
@@ -61,8 +64,9 @@ LOG_BYTES = 200_000
 """Of a driver's output, the newest are shown."""
 MAX_RETRY_SECONDS = 30.0
 """Between two attempts to write an order."""
-_FAILURES = (OSError, PenstockError, ProcessError)
-"""Kinds of errors that concern one pipeline: a full disk, no file descriptor left, a process that may not be ended."""
+_FAILURES = (OSError, PenstockError, ProcessError, ValidationError)
+"""Kinds of errors that concern one pipeline: a full disk, no file descriptor left, a process that may not be ended, a
+plan that is none."""
 
 
 @dataclass
@@ -155,6 +159,7 @@ class DriverExecutors:
             incarnation=order.incarnation,
             fence=self._fence,
             slots=tuple((slot.node, slot.number) for slot in order.slots),
+            plan=None if order.plan is None else PlanEntry.of(order.plan),
             forced=order.forced,
             watched=tuple(
                 WatchedField(trigger=trigger.id, field=trigger.field, above=trigger.above)
@@ -263,7 +268,7 @@ class DriverExecutors:
         if known.failure:
             return known.failure
         if report is not None and report.incarnation == known.order.incarnation:
-            if report.why:
+            if report.why and report.state is not DriverState.RUNNING:
                 return report.why
             if report.state is DriverState.ENDED:
                 return "its input ended"
@@ -297,11 +302,12 @@ def config_of(order: PipelineOrder, settings: Mapping[str, str]) -> RunConfig:
     """Return the options of a run: those submitted, with a load and a batch interval for its target."""
     submitted = read_options(dict(order.submission.options or {}), "options", warn=False)
     target = order.submission.target
+    engine = order.submission.engine if order.plan is None else order.plan.engine
     return RunConfig(
         **{
             "batch_interval_ms": batch_interval_ms(target.latency_ms),
             **submitted,
-            "engine": PLACED if order.submission.engine is EngineName.PLACED else FUSED,
+            "engine": PLACED if engine is EngineName.PLACED else FUSED,
             "rate": order.load or (None if target.rate is None else f"{target.rate:g}"),
             "settings": {**settings, **submitted.get("settings", {})},
         }

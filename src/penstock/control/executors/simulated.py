@@ -23,17 +23,18 @@ from penstock.control.core.messages import (
     Readings,
     Started,
 )
-from penstock.control.core.records import NodePhase, NodeRecord
+from penstock.control.core.records import EngineName, NodePhase, NodeRecord
 from penstock.control.core.turn import reason_of
 from penstock.control.metrics import WINDOW_SECONDS, Metric
 from penstock.dataflow.load import Load, parse_load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from penstock.cluster.topology import Cluster, Slot
     from penstock.control.contracts import SeenNodes, Sizing
     from penstock.control.core.messages import Observation, PipelineOrder
+    from penstock.control.core.records import PipelinePlan, PlannedSlot
 
 
 # A pipeline as a fluid: arrivals, capacity, backlog. Exact for piecewise constant rates, whatever the step.
@@ -70,6 +71,35 @@ def busy(processed: float, seconds: float, capacity: float) -> float:
     return processed / (capacity * seconds) if capacity * seconds > 0 else 0.0
 
 
+# The capacity and the usage of a pipeline that runs by a plan.
+
+
+def planned_capacity(plan: PipelinePlan, joined: int) -> float:
+    """Return the rows/s of a plan of which `joined` slots are there.
+
+    predicted_rate * joined / slots. A fused slot runs the whole pipeline, so a part of the slots does its part. The
+    slots of a placed plan pass rows to each other, and the engine forms no generation until all of them are there: a
+    part of them does nothing.
+    """
+    if plan.engine is EngineName.PLACED and joined < len(plan.slots):
+        return 0.0
+    rate = UNLIMITED if plan.predicted_rate is None else plan.predicted_rate
+    return rate * joined / len(plan.slots) if plan.slots else 0.0
+
+
+def slot_demand(plan: PipelinePlan, slot: PlannedSlot) -> tuple[float, float] | None:
+    """Return the cores and MB that a slot of a plan needs; None if its demands are not known.
+
+    The sum over its operators of threads * demand of a thread; of a fused plan the demand of a slot.
+    """
+    threads = slot.threads if plan.engine is EngineName.PLACED else {FUSED_SLOT: 1}
+    if any(name not in plan.demands for name in threads):
+        return None
+    demands = [(count, plan.demands[name]) for name, count in threads.items()]
+    cpu = sum(count * demand.get(CPU, 0.0) for count, demand in demands) / CPU_POINTS_PER_SLOT
+    return cpu, sum(count * demand.get(MEMORY, 0.0) for count, demand in demands)
+
+
 # One pipeline in simulated time: a driver that takes time to start, executors that join and leave, a load that queues.
 # Orders in, observations out; the caller passes the time.
 
@@ -77,6 +107,8 @@ def busy(processed: float, seconds: float, capacity: float) -> float:
 UNLIMITED = 1e12
 """Tuples/s of a pipeline no model says anything about."""
 
+FUSED_SLOT = "slot"
+"""Key of the demands of a fused plan."""
 READING_SECONDS = 1.0
 
 
@@ -113,6 +145,8 @@ class SimulatedDriver:
         self._told: set[Observation] = set()
         """What is said once only: of an incarnation, or of an order."""
         self._told_holds: Holds | None = None
+        self._running: PipelinePlan | None = None
+        """The placed plan whose processes run: the former one until all slots of the ordered one have joined."""
         self._obey(now)
 
     def take(self, order: PipelineOrder, now: float) -> None:
@@ -136,13 +170,26 @@ class SimulatedDriver:
             for slot in order.slots:
                 if slot not in self._ready_at:
                     self._ready_at[slot] = now if self._gone_at.pop(slot, 0.0) > now else now + times.executor
-            self._let_go(set(self._ready_at) - set(order.slots), now)
+            self._leave_unused(now)
         elif order.kind is OrderKind.DRAIN:
             if self._drained_at is None or order.forced:
                 self._drained_at = now + (0.0 if order.forced else times.drain)
         else:
-            self._up_at = self._drained_at = None
+            self._up_at = self._drained_at = self._running = None
             self._let_go(set(self._ready_at), now)
+
+    def _leave_unused(self, now: float) -> None:
+        """Release the slots that the order does not name. A placed pipeline flows by its former plan until all slots of
+        the next one have joined."""
+        plan = self.order.plan
+        kept = set(self.order.slots)
+        if plan is not None and plan.engine is EngineName.PLACED:
+            joined = {slot for slot, ready in self._ready_at.items() if ready <= now}
+            if kept <= joined:
+                self._running = plan
+            elif self._running is not None:
+                kept |= set(self._running.places)
+        self._let_go(set(self._ready_at) - kept, now)
 
     def _let_go(self, slots: Iterable[Slot], now: float) -> None:
         for slot in slots:
@@ -154,7 +201,7 @@ class SimulatedDriver:
         """As a driver process that is killed: its executors go with it."""
         if self._up_at is None:
             return None
-        self._up_at = self._drained_at = None
+        self._up_at = self._drained_at = self._running = None
         self._ready_at.clear()
         self._gone_at.clear()
         return Died(self.order.pipeline, self.order.incarnation, why)
@@ -171,10 +218,12 @@ class SimulatedDriver:
     def look(self, now: float) -> Iterator[Observation]:
         order, name = self.order, self.order.pipeline
         self._gone_at = {slot: gone for slot, gone in self._gone_at.items() if gone > now}
+        if order.kind is OrderKind.RUN:
+            self._leave_unused(now)
         joined = {slot for slot, ready in self._ready_at.items() if ready <= now}
         up = self._up_at is not None and self._up_at <= now
         flowing = up and order.kind is OrderKind.RUN
-        processed = self._let_flow(now, len(joined) if flowing else 0)
+        processed = self._let_flow(now, joined if flowing else set())
         if flowing:
             yield from self._once(Started(name, order.incarnation))
         # executors that are still to join are not known to an order that does not ask for them
@@ -190,21 +239,31 @@ class SimulatedDriver:
         if order.kind is OrderKind.END and not self._gone_at:
             yield from self._once(DriverEnded(name))
         if order.kind is not OrderKind.END and now - self._read_at >= READING_SECONDS:
-            yield self._reading(now, len(joined) if flowing else 0)
+            yield self._reading(now, joined if flowing else set())
 
     def _once(self, observation: Observation) -> Iterator[Observation]:
         if observation not in self._told:
             self._told.add(observation)
             yield observation
 
-    def _capacity(self, slots: int) -> float:
-        units = slots // self._unit_slots
+    @property
+    def _plan(self) -> PipelinePlan | None:
+        """The plan that executors run now."""
+        plan = self.order.plan
+        is_placed = plan is not None and plan.engine is EngineName.PLACED
+        return self._running or plan if is_placed else plan
+
+    def _capacity(self, joined: Collection[Slot]) -> float:
+        plan = self._plan
+        if plan is not None:
+            return planned_capacity(plan, sum(place in joined for place in plan.places))
+        units = len(joined) // self._unit_slots
         if not units:
             return 0.0
         rate = self._sizing.rate_on(self.order.submission, units)
         return UNLIMITED if rate is None else rate
 
-    def _let_flow(self, now: float, slots: int) -> float:
+    def _let_flow(self, now: float, joined: Collection[Slot]) -> float:
         """Tuples done since the last look."""
         seconds = now - self._looked
         if seconds <= 0:
@@ -214,14 +273,14 @@ class SimulatedDriver:
         if self._load is not None:
             began = self._load_began
             arriving = self._load.expected(now - began) - self._load.expected(self._looked - began)
-        self._flow = after(before, arriving, seconds, self._capacity(slots))
+        self._flow = after(before, arriving, seconds, self._capacity(joined))
         self._looked = now
         return self._flow.processed - before.processed
 
-    def _reading(self, now: float, slots: int) -> Readings:
+    def _reading(self, now: float, joined: Collection[Slot]) -> Readings:
         seconds, before, flow = now - self._read_at, self._read_flow, self._flow
         self._read_at, self._read_flow = now, flow
-        capacity = self._capacity(slots)
+        capacity = self._capacity(joined)
         processed = flow.processed - before.processed
         values = {
             Metric.OFFERED_RATE: (flow.arrived - before.arrived) / seconds,
@@ -229,7 +288,7 @@ class SimulatedDriver:
             Metric.BACKLOG: flow.backlog,
             Metric.BUSY: busy(processed, seconds, capacity),
         }
-        used = self._sizing.usage(self.order.submission, processed / seconds)
+        used = self._usage(joined, processed / seconds, values[Metric.BUSY])
         if used is not None:
             values[Metric.CPU], values[Metric.MEMORY_MB] = used
         latency = latency_ms(flow, capacity)
@@ -241,9 +300,19 @@ class SimulatedDriver:
             parts=tuple(self._parts(now, capacity)),
         )
 
+    def _usage(self, joined: Collection[Slot], rate: float, in_use: float) -> tuple[float, float] | None:
+        """Return the cores and MB in use: the CPU demand of the slots that are there by how busy they are, and their
+        whole memory; by the models if there is no plan, or it has no demands."""
+        plan = self._plan
+        demands = [] if plan is None else [slot_demand(plan, slot) for slot in plan.slots if slot.place in joined]
+        known = [demand for demand in demands if demand is not None]
+        if plan is None or len(known) < len(demands) or not plan.demands:
+            return self._sizing.usage(self.order.submission, rate)
+        return min(1.0, in_use) * sum(cpu for cpu, _ in known), sum(memory for _, memory in known)
+
     def _parts(self, now: float, capacity: float) -> Iterator[PartReading]:
-        """Every slot does its part of every operator's work. They are many, and kept in windows: so said once for
-        each."""
+        """Every slot does its part of every operator's work, by a placed plan in proportion to its threads. They are
+        many, and kept in windows: so said once for each."""
         seconds, before, flow = now - self._parts_at, self._parts_flow, self._flow
         if seconds < WINDOW_SECONDS:
             return
@@ -252,16 +321,26 @@ class SimulatedDriver:
         # its capacity may have changed within the window
         in_use = min(1.0, busy(flow.processed - before.processed, seconds, capacity))
         joined = [slot for slot, ready in self._ready_at.items() if ready <= self._looked]
+        plan = self._plan
+        is_placed = plan is not None and plan.engine is EngineName.PLACED
+        rows = {} if plan is None or not is_placed else {it.place: it.threads for it in plan.slots}
         for name, gain in self._sizing.gains_of(self.order.submission).items():
-            yield PartReading(name, None, _flow(rate * gain, in_use))
-            for slot in joined:
-                yield PartReading(name, slot, _flow(rate * gain / len(joined), in_use))
+            threads = {slot: rows[slot].get(name, 0) if slot in rows else 0 if rows else 1 for slot in joined}
+            total = sum(threads.values())
+            yield PartReading(name, None, _flow(rate * gain, in_use, total if rows else None))
+            for slot, count in threads.items():
+                if count:
+                    yield PartReading(name, slot, _flow(rate * gain * count / total, in_use, count if rows else None))
+        planned = {} if plan is None else {it.place: slot_demand(plan, it) for it in plan.slots}
         for slot in joined:
-            yield PartReading(None, slot, {str(Metric.CPU): in_use})
+            cpu, memory = planned.get(slot) or (1.0, None)
+            used = {str(Metric.CPU): in_use * cpu}
+            yield PartReading(None, slot, used if memory is None else {**used, str(Metric.MEMORY_MB): memory})
 
 
-def _flow(rate: float, in_use: float) -> dict[str, float]:
-    return {str(Metric.RATE_IN): rate, str(Metric.BUSY): in_use}
+def _flow(rate: float, in_use: float, threads: int | None) -> dict[str, float]:
+    values = {str(Metric.RATE_IN): rate, str(Metric.BUSY): in_use}
+    return values if threads is None else {**values, str(Metric.THREADS): float(threads)}
 
 
 def load_of(order: PipelineOrder) -> Load | None:

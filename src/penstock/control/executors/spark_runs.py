@@ -1,30 +1,26 @@
-"""A pipeline that runs on Spark, as its driver process sees it: fused or placed, behind one contract.
+"""A pipeline that runs on Spark, as its driver process sees it: by the plan of its controller, fused or placed.
 
-Spark and the engines load only here, in a driver.
+Spark and the engines load only here, in a driver. Nothing here plans: threads, slots and executors are those of the
+order.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.base.errors import BadInputError, Refusal
-from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
-from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node, Slot
+from penstock.base.errors import BadInputError, ClusterError
+from penstock.cluster.topology import MEMORY
 from penstock.control.executors.driver_files import RUN
 from penstock.dataflow.code import parse_pipeline, pipeline_document
-from penstock.dataflow.pipeline import Kind, topological_order
 from penstock.inputs.finders import find_code_beside, find_code_in, find_models_for, find_pipeline
-from penstock.modelling.library import demands_to_run
-from penstock.planning.capacity import capacity
 from penstock.planning.files import SavedPlan
 from penstock.planning.plan import PLAN_FORMAT
-from penstock.planning.planner import Planner
-from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, PLACERS
 from penstock.report.listener import Listener
 from penstock.runs.engine import ENGINES, Engine
-from penstock.runs.environment import CLUSTER_MASTER
+from penstock.runs.environment import CLUSTER_MASTER, cluster_of
 from penstock.runs.folder import RunFolder
 from penstock.runs.run import Run
 from penstock.runs.states import RunState
@@ -32,132 +28,59 @@ from penstock.runs.states import RunState
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.control.executors.driver_files import DriverJob, WatchedField
+    from penstock.cluster.contract import NodeState
+    from penstock.cluster.topology import Node
+    from penstock.control.executors.driver_files import DriverJob, DriverOrder, WatchedField
     from penstock.dataflow.pipeline import Pipeline
-    from penstock.modelling.library import ModelLibrary
     from penstock.report.figures import Figures
 
 
-# A plan for exactly the slots a pipeline was given: by its own plan, by its models, or dealt out evenly.
-#
-# its own plan    as long as the share has as many slots as it uses: each of its slots on one of the share's
-# models          the highest rate whose plan fits the share, at least the target's if that fits
-# neither         a thread of every operator, and one more of each in turn until every slot has one
+UNKNOWN_RATE = 1000.0
+"""Rows/s offered to a placed pipeline if neither its target nor its plan says."""
 
 
-STEP = 10.0
-"""Tuples/s between the rates that are tried."""
-
-
-def plan_on_share(
-    pipeline: Pipeline, library: ModelLibrary, slots: Sequence[Slot], rate: float, own: SavedPlan | None = None
-) -> SavedPlan:
-    """For a pipeline that runs placed."""
-    if own is not None and len(own.placement) == len(slots):
-        return _moved_onto(own, slots)
-    planned = _by_models(pipeline, library, slots, rate)
-    return _dealt(pipeline, slots, rate) if planned is None else planned
-
-
-def _moved_onto(plan: SavedPlan, slots: Sequence[Slot]) -> SavedPlan:
-    """The plan's own slots where the share has them, the others in order."""
-    given = [Slot(row.node, row.slot) for row in plan.placement]
-    free = [slot for slot in slots if slot not in given]
-    where = {slot: slot if slot in slots else free.pop(0) for slot in given}
-    return _with_placement(plan, {where[slot]: threads for slot, threads in plan.threads_by_slot().items()})
-
-
-def _by_models(pipeline: Pipeline, library: ModelLibrary, slots: Sequence[Slot], rate: float) -> SavedPlan | None:
-    """None where no models say how many threads, or no plan fits."""
-    demands = demands_to_run(pipeline, library)
-    if any(demands[name] is None for name, operator in pipeline.operators.items() if operator.kind is Kind.OPERATOR):
-        return None
-    numbers: dict[str, list[int]] = {}
-    for slot in slots:
-        numbers.setdefault(slot.node, []).append(slot.number)
-    cluster = Cluster(tuple(_node(name, len(slot_numbers)) for name, slot_numbers in numbers.items()))
-    planner = Planner(pipeline, library, cluster)
-    allocator, placer = ALLOCATORS.create(DEFAULT_ALLOCATOR), PLACERS.create(DEFAULT_PLACER)
-    answer = planner.plan(rate, allocator, placer)
-    if planner.grows_with_rate:
-        highest = capacity(planner, cluster, allocator, placer, STEP).placed
-        if isinstance(answer, Refusal) or highest > rate:
-            answer = planner.plan(highest, allocator, placer) if highest else answer
-    if isinstance(answer, Refusal):
-        return None
-    saved = SavedPlan.model_validate(answer.document())
-    rows = {
-        Slot(slot.node, numbers[slot.node][slot.number]): threads for slot, threads in saved.threads_by_slot().items()
-    }
-    return _with_placement(saved, rows)
-
-
-def _node(name: str, slots: int) -> Node:
-    capacity_of = {CPU: CPU_POINTS_PER_SLOT * slots, MEMORY: DEFAULT_SLOT_MEMORY_MB * slots}
-    return Node(name, "r1", slots, capacity_of)
-
-
-def _dealt(pipeline: Pipeline, slots: Sequence[Slot], rate: float) -> SavedPlan:
-    """Sources first, in order of the streams; sources, sinks and aggregations have one thread."""
-    if not slots:
-        raise BadInputError(f"pipeline '{pipeline.name}': no slot to run on")
-    order = topological_order(pipeline)
-    several = [
-        name
-        for name in order
-        if pipeline.operators[name].kind is Kind.OPERATOR and pipeline.operators[name].aggregate is None
-    ] or order
-    rows: dict[Slot, dict[str, int]] = {}
-    for number, name in enumerate(order):
-        # with fewer slots than operators, neighbours in the pipeline share a slot
-        place = number if len(slots) >= len(order) else number * len(slots) // len(order)
-        rows.setdefault(slots[place], {})[name] = 1
-    for number, slot in enumerate(slots[len(order) :]):
-        rows[slot] = {several[number % len(several)]: 1}
-    threads = {name: sum(row.get(name, 0) for row in rows.values()) for name in order}
-    document: dict[str, Any] = {
+def plan_to_run(order: DriverOrder, pipeline: Pipeline, nodes: Mapping[str, Node]) -> SavedPlan:
+    """Return the plan of an order as the placed engine reads it. `nodes`: the cluster as it is now."""
+    plan = order.plan
+    if plan is None:
+        raise BadInputError(
+            f"order {order.serial} has no plan: a placed pipeline runs the plan of its controller and makes none itself"
+        )
+    threads: Counter[str] = Counter()
+    for row in order.threads.values():
+        threads.update(row)
+    for missing in (name for name in pipeline.operators if name not in threads):
+        raise BadInputError(f"the plan of order {order.serial} has no thread of operator '{missing}'")
+    used = sorted({entry.node for entry in plan.slots})
+    for gone in (name for name in used if name not in nodes):
+        raise ClusterError(f"node '{gone}' of the plan is not there")
+    count = len(plan.slots)
+    document = {
         "format": PLAN_FORMAT,
         "pipeline": pipeline.name,
-        "rate": rate,
-        "allocator": "one-each",
-        "placer": "dealt",
+        "rate": plan.rate or UNKNOWN_RATE,
+        "allocator": plan.allocator,
+        "placer": plan.placer,
+        "segmenter": plan.segmenter,
         "operators": {
-            name: {"rate": 0.0, "threads": count, "cpu": 0.0, "memory": 0.0} for name, count in threads.items()
+            name: {"rate": 0.0, "threads": number, "cpu": 0.0, "memory": 0.0} for name, number in threads.items()
         },
-        "slots": dict.fromkeys(("allocated", "allocated_with_ends", "placed", "acquired", "used"), len(rows)),
-        "nodes": [],
-        "placement": [],
+        "slots": dict.fromkeys(("allocated", "allocated_with_ends", "placed", "acquired", "used"), count),
+        "nodes": [{"name": name, "rack": nodes[name].rack, "slots": nodes[name].slots} for name in used],
+        "placement": [{"node": it.node, "slot": it.slot, "threads": it.threads} for it in plan.slots],
         "prediction": {},
         "bounds": {},
         "definition": pipeline_document(pipeline),
     }
-    return _with_placement(SavedPlan.model_validate(document), rows)
-
-
-def _with_placement(plan: SavedPlan, rows: Mapping[Slot, Mapping[str, int]]) -> SavedPlan:
-    """The same threads on other slots, and the nodes those are on."""
-    highest: dict[str, int] = {}
-    for slot in rows:
-        highest[slot.node] = max(highest.get(slot.node, 0), slot.number + 1)
-    update = {
-        "nodes": [{"name": name, "rack": "r1", "slots": count} for name, count in highest.items()],
-        "placement": [
-            {"node": slot.node, "slot": slot.number, "threads": dict(threads)} for slot, threads in rows.items()
-        ],
-    }
-    return SavedPlan.model_validate({**plan.model_dump(mode="json"), **update})
-
-
-UNKNOWN_RATE = 1000.0
-"""Tuples/s a placed pipeline is planned for where nobody says."""
+    return SavedPlan.model_validate(document)
 
 
 class DrivenRun:
-    """A run on the share of the cluster that its controller gave it."""
+    """A run by the orders of a controller."""
 
-    def __init__(self, run: Run, plan_on: Callable[[Sequence[Slot]], SavedPlan | None]) -> None:
-        """`plan_on`: the plan for a share, if the engine needs one."""
-        self._run, self._plan_on = run, plan_on
+    def __init__(self, run: Run, plan_of: Callable[[DriverOrder], SavedPlan | None]) -> None:
+        """`plan_of`: the plan of an order, if the engine needs one."""
+        self._run, self._plan_of = run, plan_of
         self._observed = run.engine_run
 
     @property
@@ -185,6 +108,10 @@ class DrivenRun:
     def most_work(self) -> float | None:
         return self._observed.max_work_seconds
 
+    @property
+    def pause_seconds(self) -> float | None:
+        return self._observed.pause_seconds
+
     def threads_on(self, operator: str, slot: str) -> int:
         return self._observed.threads_on(operator, slot)
 
@@ -198,9 +125,9 @@ class DrivenRun:
     def watch(self, fields: Sequence[WatchedField]) -> None:
         self._observed.watch({field.trigger: (field.field, field.above) for field in fields})
 
-    def move(self, slots: Sequence[Slot]) -> None:
-        """Change to exactly these slots; those gained start before any are released."""
-        self._run.rescale(plan=self._plan_on(slots), places=tuple(slots))
+    def change_to(self, order: DriverOrder) -> None:
+        """Change to the threads, slots and executors of an order while rows flow."""
+        self._run.rescale(plan=self._plan_of(order), places=order.executors)
 
     def stop(self) -> None:
         self._run.stop()
@@ -213,8 +140,8 @@ class DrivenRun:
         return self._run.await_termination(timeout)
 
 
-def start_run(folder: Path, job: DriverJob, slots: Sequence[Slot]) -> DrivenRun:
-    """Start the pipeline on the cluster of this machine, or resume it where it ran before."""
+def start_run(folder: Path, job: DriverJob, order: DriverOrder) -> DrivenRun:
+    """Start the pipeline on the cluster of this machine by the plan of an order, or resume it where it ran before."""
     given = job.pipeline
     find_code_in(Path.cwd())
     if isinstance(given, dict):
@@ -225,16 +152,47 @@ def start_run(folder: Path, job: DriverJob, slots: Sequence[Slot]) -> DrivenRun:
     engine: Engine = ENGINES.create(job.config.engine)
     place, listener = RunFolder(folder / RUN), Listener()
     config = replace(job.config, master=CLUSTER_MASTER, folder=place.place, warm_up=0.0)
+    manager = cluster_of(config)
+
+    def check(other: DriverOrder) -> None:
+        check_engine(other, engine.name)
+        check_memory(other, manager.nodes() or ())
+
+    check(order)
     if not engine.places_operators:
-        prepared = engine.prepare(config, pipeline, listener, places=slots)
-        return DrivenRun(Run(engine, prepared, place, listener), lambda _: None)
-    own = None if job.plan is None else SavedPlan.model_validate(job.plan)
-    library = find_models_for(own)
-    rate = job.rate or (None if config.load is None else config.load.peak_rate) or UNKNOWN_RATE
+        prepared = engine.prepare(config, pipeline, listener, places=order.executors)
+        return DrivenRun(Run(engine, prepared, place, listener), check)
 
-    def plan_on(share: Sequence[Slot]) -> SavedPlan:
-        return plan_on_share(pipeline, library, share, rate, own)
+    def plan_of(other: DriverOrder) -> SavedPlan:
+        check(other)
+        known = manager.topology()
+        if known is None:
+            raise ClusterError(f"the manager at {manager.master} does not answer")
+        return plan_to_run(other, pipeline, {node.name: node for node in known.nodes})
 
-    config = replace(config, models=library)
-    prepared = engine.prepare(config, plan_on(slots), listener, given=pipeline, places=slots)
-    return DrivenRun(Run(engine, prepared, place, listener), plan_on)
+    plan = plan_of(order)
+    submitted = None if job.plan is None else SavedPlan.model_validate(job.plan)
+    config = replace(config, models=find_models_for(submitted), segmenter=plan.segmenter)
+    prepared = engine.prepare(config, plan, listener, given=pipeline, places=order.executors)
+    return DrivenRun(Run(engine, prepared, place, listener), plan_of)
+
+
+def check_memory(order: DriverOrder, nodes: Sequence[NodeState]) -> None:
+    """Raise if the executors of an order need more memory than their node has. The Master would never start them, and
+    never say so."""
+    needed: Counter[str] = Counter()
+    for slot, size in order.executors.items():
+        needed[slot.node] += size.memory_mb or 0
+    for node in nodes:
+        limit = node.capacity.get(MEMORY)
+        if limit is not None and needed[node.name] > limit:
+            raise BadInputError(
+                f"order {order.serial}: its executors on node '{node.name}' need {needed[node.name]} MB, and the node "
+                f"has {limit:g} MB"
+            )
+
+
+def check_engine(order: DriverOrder, engine: str) -> None:
+    """Raise if an order has a plan for another engine than the one that runs."""
+    if order.plan is not None and order.plan.engine != engine:
+        raise BadInputError(f"order {order.serial} has a {order.plan.engine} plan, and the pipeline runs {engine}")

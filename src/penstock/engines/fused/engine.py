@@ -39,9 +39,10 @@ from penstock.runs.folder import is_unnamed, new_run_folder
 from penstock.runs.states import OVER, RunState, move
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from penstock.cluster.contract import ExecutorSize
     from penstock.cluster.topology import Slot
     from penstock.dataflow.pipeline import Pipeline
     from penstock.engines.fused.run import FusedRun
@@ -68,7 +69,7 @@ class FusedPrepared:
     given: str | None
     """Name of the pipeline or plan, by which the run is resumed."""
     plan: SavedPlan | None
-    places: tuple[Slot, ...] | None = None
+    places: Mapping[Slot, ExecutorSize] | None = None
 
     @property
     def pipeline(self) -> Pipeline:
@@ -87,7 +88,7 @@ class FusedEngine:
         listener: Listener,
         *,
         given: Pipeline | None = None,
-        places: Collection[Slot] | None = None,
+        places: Mapping[Slot, ExecutorSize] | None = None,
     ) -> FusedPrepared:
         if given is not None:
             raise BadInputError("given=: not an option of engine 'fused': give the pipeline itself")
@@ -98,8 +99,7 @@ class FusedEngine:
             config = replace(config, slots=len(places))
         job = prepare(pipeline, config)
         check_ends(job.pipeline, until_end=config.until_end, local_by_default=local_by_default(config))
-        named = None if places is None else tuple(places)
-        return FusedPrepared(job, listener, name_to_resume_by(pipeline), runnable(pipeline)[1], named)
+        return FusedPrepared(job, listener, name_to_resume_by(pipeline), runnable(pipeline)[1], places)
 
     def prepare_again(
         self,
@@ -311,7 +311,7 @@ class FusedEngineRun:
         self,
         slots: int | None = None,
         plan: RunnableLike | None = None,
-        places: Collection[Slot] | None = None,
+        places: Mapping[Slot, ExecutorSize] | None = None,
     ) -> None:
         """Add or release executors while the query runs. For another plan, or in an embedded session, the query is
         started again from its last commit."""
@@ -320,7 +320,7 @@ class FusedEngineRun:
             has_executors = self._started is not None and self._started.executors is not None
             if plan is None and wanted is not None and has_executors:
                 self._query.rescale(wanted, places)
-                self._prepared = replace(self._prepared, places=None if places is None else tuple(places))
+                self._prepared = replace(self._prepared, places=places)
                 try:
                     describe_slots(self._folder, wanted)
                 except (OSError, BadInputError) as error:  # a full disk does not undo the change
@@ -388,6 +388,10 @@ class FusedEngineRun:
         from penstock.engines.fused.sources.topic_notices import is_source_away  # noqa: PLC0415 - beside Spark
 
         return is_source_away(self._folder.working_folder)
+
+    @property
+    def pause_seconds(self) -> float | None:
+        return self._query.pause_seconds
 
     @property
     def max_work_seconds(self) -> float:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from bisect import bisect_right
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
-from penstock.base.clock import Stopwatch, pause
+from penstock.base.clock import Stopwatch, now, pause
 from penstock.base.errors import BadInputError, ClusterError, Refusal, RefusedError, RunFailedError
 from penstock.engines.fused.query import FusedQuery
 from penstock.engines.fused.restartable_query import GROUPS, POLL_SECONDS, as_failure
@@ -24,10 +26,11 @@ from penstock.spark.session.process_tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
+    from penstock.cluster.contract import ExecutorSize
     from penstock.cluster.topology import Slot
     from penstock.engines.fused.query import FusedSpec
     from penstock.report.report import BatchObservation, Report
@@ -85,6 +88,9 @@ class FusedRun:
         self._query: FusedQuery | None = None
         self._slots = spec.slots
         self._changes: list[str] = []
+        self._changed_between: tuple[float, float] | None = None
+        """When the last change of slots began and when it was made, until its pause is known."""
+        self._pause: float | None = None
         self._closed: Mapping[str, int] = {}
         """Rows that were open when the input ended, and were closed."""
         self._close: Callable[[], None] = lambda: None
@@ -144,7 +150,12 @@ class FusedRun:
         """Return the part of the last batch above each threshold."""
         return {} if self._query is None else self._query.shares.last
 
-    def rescale(self, slots: int, places: Collection[Slot] | None = None) -> float:
+    @property
+    def pause_seconds(self) -> float | None:
+        """Seconds without output of the last change of slots; None if none was made, or no batch ended since."""
+        return self._pause
+
+    def rescale(self, slots: int, places: Mapping[Slot, ExecutorSize] | None = None) -> float:
         """Change the number of slots while the query runs, to exactly `places` if its slots have names; return the
         seconds it took."""
         if slots < 1:
@@ -159,13 +170,15 @@ class FusedRun:
             if slots < before:
                 # a batch that begins now must not need slots that are about to be released
                 self._spread_over(slots)
+            began = now()
             try:
                 seconds = self._executors.change_to(slots, places=places)
             except ClusterError:
                 self._spread_over(before)
                 raise
             self._spread_over(slots)
-            self._slots = slots
+            self._slots, self._pause = slots, None
+            self._changed_between = (began, now())
             self._changes.append(f"from {before} to {slots} slots in {seconds:.1f} s, without a stop")
         return seconds
 
@@ -270,6 +283,9 @@ class FusedRun:
             self._totals.add(batch)
             if self._hooks.watch is not None:
                 self._hooks.watch(batch)
+        if self._changed_between is not None:
+            self._pause = longest_gap([it.finished for it in self._batches if it.tuples], *self._changed_between)
+            self._changed_between = None if self._pause is not None else self._changed_between
         if batches:
             errors, self._first_errors = self._first_errors, query.first_errors
             if self._first_errors and not errors and self._hooks.warn is not None:
@@ -330,6 +346,18 @@ class FusedRun:
         for what, count in query.held_back.items():
             notes.append(f"{count:,} {what} are still open: {left if self._spec.close_windows else kept}")
         return notes
+
+
+def longest_gap(ended: Sequence[float], began: float, made: float) -> float | None:
+    """Return the longest time in which no batch ended, from the last end before `began` to the first one after `made`.
+
+    max(e[i + 1] - e[i]) over the ends e from before `began` until after `made`; None if none came after.
+    """
+    first = max(0, bisect_right(ended, began) - 1)
+    last = bisect_right(ended, made)
+    if last == len(ended):
+        return None
+    return max((after - before for before, after in pairwise(ended[first : last + 1])), default=0.0)
 
 
 def _closing(what: str) -> str:

@@ -16,6 +16,7 @@ from penstock.engines.fused.preparation import FIGURES_SECONDS
 from penstock.engines.placed.preparation import PlacedJob, check_nodes, cluster_of, prepare_placed
 from penstock.engines.placed.replacement import on_many_slots, on_slots_left, with_threads
 from penstock.inputs.finders import logic_of
+from penstock.planning.files import read_plan
 from penstock.report.epochs import latencies_of, operators_of, slots_of, summarise_epochs
 from penstock.report.figures import Figures, by_source, flows, gone_notes, waiting_notes
 from penstock.report.report import arrived_rate
@@ -24,8 +25,10 @@ from penstock.report.result import PlacedResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from pyspark.resource import ResourceProfile
+
     from penstock.cluster.contract import ClusterManager as Manager
-    from penstock.cluster.contract import Holder
+    from penstock.cluster.contract import ExecutorSize, Holder
     from penstock.cluster.topology import Cluster, Slot
     from penstock.connectors.commit import Commit
     from penstock.connectors.file_source import FileFeed
@@ -196,8 +199,6 @@ def from_topics(report: Report, lag: Mapping[str, int], gone: Mapping[str, int])
     return replace(report, lag=waiting, notes=(*report.notes, *waiting_notes(waiting), *gone_notes(by_source(gone))))
 
 
-EXECUTOR_MEMORY_MB = 512
-"""Memory of the Java process of a slot; its Python workers hold the data."""
 SLOWER_THAN_FIRST = 2.0
 """A slot that takes longer to start anew than so many times all did at first is taken for one that does not."""
 MOST_NOTES = 100
@@ -245,15 +246,15 @@ class PlacedApplication:
         control: RunControl,
         listener: Listener,
         *,
-        keep_executors: bool = True,
+        is_led: bool = False,
     ) -> None:
-        """`keep_executors`: of slots the run has left, so that it comes back to them fast; else they are free for
-        others."""
+        """`is_led`: a controller orders slots and plans. Slots that the run leaves are free for others; otherwise it
+        keeps their executors, so that it comes back to them fast."""
         from penstock.engines.placed.endpoints import check_sources, make_folders, sinks_of  # noqa: PLC0415
         from penstock.engines.placed.wire import read_identity  # noqa: PLC0415
 
         self.job, self.config, self.address = job, job.config, manager.master
-        self.listener, self.keep_executors = listener, keep_executors
+        self.listener, self._is_led = listener, is_led
         self.cluster = PlacedCluster(manager, job.plan)
         self.control = control
         self.folder = folder
@@ -310,7 +311,8 @@ class PlacedApplication:
         cluster = self.cluster
         if cluster.manager is None:
             return
-        dead = dead_nodes(cluster.manager, cluster.offered) if continues else set[str]()
+        moves = continues and not self._is_led
+        dead = dead_nodes(cluster.manager, cluster.offered) if moves else set[str]()
         if any(slot.node in dead for slot in self.job.threads):
             self.listener.on_message(f"nodes that are not there: {', '.join(sorted(dead))}")
             usable = [slot for slot in cluster.slots() if slot.node not in dead]
@@ -333,7 +335,7 @@ class PlacedApplication:
         indexes = indexes_of(job.pipeline)
         feed = FileFeed(self.folder.path if indexes else Path(), indexes)
         self._application = str(session.sparkContext.applicationId)
-        launcher = SparkLauncher(session, EXECUTOR_MEMORY_MB, self.folder.description.run)
+        launcher = SparkLauncher(session, job.memory_mb, self.folder.description.run)
         launcher.warm(self.threads)
         publish(commit.outputs)
         code = placed_code(self, session, launcher, feed, environment)
@@ -348,13 +350,15 @@ class PlacedApplication:
         samples = config.sample_every is not None
         observer = EpochObserver(conductor, job.load, job.pipeline.sources, samples=samples)
         figures = figures_hearer(self.listener, config.run_seconds, observer, self.control)
-        upkeep = Upkeep(conductor, observer, feed, figures, None if self.keep_executors else launcher)
+        upkeep = Upkeep(conductor, observer, feed, figures, launcher if self._is_led else None)
         watch = self._watch(conductor)
         try:
             self.listener.on_message(
                 f"starting {len(home.codes)} bundles on {len(self.threads)} slots; folder {self.folder.place}"
             )
-            plans = Plans(lambda path: self._by_file(path, code), lambda slots: self._by_slots(slots, code))
+            plans = Plans(
+                lambda path, places: self._by_file(path, places, code), lambda slots: self._by_slots(slots, code)
+            )
             conducting = Conducting(conductor, self.control, plans, upkeep)
             conducting.start()
             conductor.be_patient(SLOWER_THAN_FIRST * started.seconds())
@@ -413,10 +417,12 @@ class PlacedApplication:
 
     # Other layouts of the run.
 
-    def _by_file(self, path: Path, code: Code) -> LaidOut:
-        """Another plan for the same pipeline."""
-        job = self.job
-        other = prepare_placed(path, self._as_it_runs(), job.given)
+    def _by_file(self, path: Path, places: Mapping[Slot, ExecutorSize] | None, code: Code) -> LaidOut:
+        """Another plan for the same pipeline, with the executors of `places`."""
+        job, config = self.job, self._as_it_runs()
+        segmenter = read_plan(path).segmenter or config.segmenter
+        other = prepare_placed(path, replace(config, segmenter=segmenter), job.given)
+        other = replace(other, sizes={} if places is None else dict(places))
         if set(other.pipeline.operators) != set(job.pipeline.operators):
             raise BadInputError(f"{path}: a plan for other operators than those of '{job.pipeline.name}'")
         self.cluster.check(other, self._application)
@@ -469,7 +475,10 @@ class PlacedApplication:
             return None
 
         def is_home(gone: Collection[str]) -> bool:
-            """Whether the run is where its plan says; where it is not and can be, it is told to move back."""
+            """Whether the run is where its plan says; where it is not and can be, it is told to move back. One that is
+            led never leaves its plan."""
+            if self._is_led:
+                return True
             layout = conductor.run.layout
             home = self._plans[layout.plan][1]
             if layout is home.layout or conductor.run.wanted is WantedState.END:
@@ -505,7 +514,12 @@ class PlacedApplication:
             if not commits_by_epoch(pipeline.operators[name]):
                 self._note(f"sink '{name}': at least once; after a death an epoch may be there twice")
         writers = frame_writers(session, pipeline, frames, self.folder.description.run)
-        profile = launcher.profile(next(iter(self.threads)))
+
+        def profile() -> ResourceProfile:
+            """Return that of a slot of now: an executor on a slot that was left would take it from others."""
+            slots = [bundle.slot for bundle in self._conductor.run.layout.bundles] if self._conductor else []
+            return launcher.present_profile(slots[0] if slots else next(iter(self.threads)))
+
         return topics, FramePublisher(session, writers, frames_place(self.folder.place), profile)
 
     def _setting(self, code: Code, limit: int | None, publishers: Sequence[Publisher]) -> ConductorSetting:
@@ -533,7 +547,7 @@ class PlacedApplication:
             own_address(parts.hostname or "127.0.0.1", parts.port or 7077),
             self.job.load,
             described.began,
-            refuge,
+            None if self._is_led else refuge,
             self._note,
             self.listener.on_tuple,
             begun,

@@ -88,9 +88,10 @@ def lay_out(
     threads: Mapping[Slot, Mapping[str, int]],
     capacity: Callable[[str, int], float],
     plan: str,
+    memory_mb: Mapping[Slot, int | None] | None = None,
 ) -> LaidOut:
     """One bundle for every segment on every slot that hosts it. A source is emitted on the first of its slots: a load
-    is one sequence of numbers."""
+    is one sequence of numbers. `memory_mb`: memory of the executor on each slot, if it is ordered."""
     pipeline = code.pipeline
     where = {segment: _slots(pipeline, segment, threads, code.topics) for segment in segments}
     segment_of = {name: segment for segment in segments for name in segment}
@@ -113,6 +114,7 @@ def lay_out(
                     tuple(threads[slot].get(operator, 1) for operator in segment),
                     tuple(operator for operator in segment if operator in pipeline.sources),
                     (Groups(segment[0], first, end),) if keyed else (),
+                    (memory_mb or {}).get(slot),
                 )
             )
             codes[name] = BundleCode(

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from penstock.engines.placed.bundle.generation import Watched
     from penstock.engines.placed.bundle_plan import LaidOut
     from penstock.engines.placed.flow.instructions import WriteCommit
+    from penstock.engines.placed.flow.layout import Bundle
     from penstock.engines.placed.flow.states import Patience
     from penstock.engines.placed.launchers import Launcher
     from penstock.engines.placed.messages import Order, Report, TaskPlace
@@ -93,8 +94,9 @@ class ConductorSetting:
     load: Load
     began: float
     """When the load did; 0: it begins with the first generation."""
-    refuge: Callable[[Collection[Slot]], LaidOut]
-    """The plan without some slots; raises a PenstockError where there is none."""
+    refuge: Callable[[Collection[Slot]], LaidOut] | None
+    """The plan without some slots; raises a PenstockError if there is none. None: a controller orders other plans, and
+    a run that lost slots waits for one."""
     on_message: Callable[[str], None] = lambda _: None
     shown: Callable[[str, str], None] = lambda _sink, _row: None
     begun: Callable[[float], None] = lambda _: None
@@ -259,7 +261,7 @@ class Conductor:
         self._known = [laid_out]
         """The newest last."""
         self._credentials = wire.Credentials(uuid.uuid4().bytes + uuid.uuid4().bytes, setting.identity)
-        self.run = FlowRun(laid_out.layout, commit, setting.patience)
+        self.run = FlowRun(laid_out.layout, commit, setting.patience, is_led=setting.refuge is None)
         self._number = commit.conductor
         self._events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
         self._answered: deque[ev.Event] = deque()
@@ -276,6 +278,8 @@ class Conductor:
         self.flowing_since: float | None = None
         self.formed = 0.0
         """When the generation of now was formed."""
+        self.paused_since = 0.0
+        """When rows last stopped to flow."""
         self.first_tuple: float | None = None
         """When its first tuple came to its end."""
         self.first_ever: float | None = None
@@ -305,9 +309,12 @@ class Conductor:
     def _handle(self, event: ev.Event) -> None:
         """Handle an event, then the answers to the instructions that came of it, before any other event."""
         self._answered.append(event)
+        before = self.run.state
         while self._answered:
             for instruction in self.run.handle(self._answered.popleft(), now()):
                 self._carry_out(instruction)
+        if before is FlowState.FLOWING and self.run.state is not FlowState.FLOWING:
+            self.paused_since = now()
         if self.flowing_since is None and self.run.state is FlowState.FLOWING:
             self.flowing_since = now()
 
@@ -335,7 +342,10 @@ class Conductor:
         return self._ask(lambda request: ev.ChangeAsked(request, laid_out.layout))
 
     def _know(self, laid_out: LaidOut) -> None:
-        self._known = [*self._known[1 - MOST_KNOWN :], laid_out]
+        recent = self._known[1 - MOST_KNOWN :]
+        # changes that were refused must not push out the layout that runs
+        running = [known for known in self._known[: -len(recent)] if known.layout is self.run.layout]
+        self._known = [*running, *recent, laid_out]
 
     def _ask(self, make: Callable[[str], ev.Event]) -> Future[None]:
         request = uuid.uuid4().hex
@@ -382,7 +392,7 @@ class Conductor:
     def _carry_out(self, instruction: do.Instruction) -> None:  # noqa: PLR0912 - one branch for each
         match instruction:
             case do.StartBundle(bundle, start):
-                self._start(bundle.name, start)
+                self._start(bundle, start)
             case do.EndBundle(name):
                 self._end(name)
             case do.Dismiss(connection):
@@ -414,14 +424,13 @@ class Conductor:
             answer.set_exception(RunError(stop.failed or "the run has ended"))
         self._answers.clear()
 
-    def _start(self, name: str, start: int) -> None:
-        laid_out = next(known for known in reversed(self._known) if name in known.codes)
-        bundle = laid_out.layout.by_name[name]
+    def _start(self, bundle: Bundle, start: int) -> None:
+        laid_out = next(known for known in reversed(self._known) if known.layout.by_name.get(bundle.name) == bundle)
 
         def ended(reason: str) -> None:
-            self._events.put(ev.TaskEnded(name, start, reason))
+            self._events.put(ev.TaskEnded(bundle.name, start, reason))
 
-        self._launcher.start(bundle, laid_out.codes[name], start, self.address, self._credentials, ended)
+        self._launcher.start(bundle, laid_out.codes[bundle.name], start, self.address, self._credentials, ended)
 
     def _end(self, name: str) -> None:
         for peer in list(self._peers.values()):
@@ -481,6 +490,8 @@ class Conductor:
             peer.send(order)
 
     def _seek_refuge(self, unusable: Collection[Slot]) -> None:
+        if self.setting.refuge is None:
+            raise RuntimeError("a run that is led looked for another layout itself")
         try:
             refuge = self.setting.refuge(unusable)
         except PenstockError as error:

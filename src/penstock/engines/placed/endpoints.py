@@ -25,7 +25,7 @@ from penstock.engines.fused.sources.topics import GroupTeller
 from penstock.runtime.dead_letters import DEAD_LETTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.resource import ResourceProfile
     from pyspark.sql import DataFrame, SparkSession
@@ -76,10 +76,14 @@ def frame_writers(session: SparkSession, pipeline: Pipeline, sinks: Iterable[str
 
 class FramePublisher:
     """Writes epochs one after the other, in a thread of its own: tuples flow on meanwhile. The work is done by the
-    executor of a slot the run holds (`profile`; None: by whichever there is)."""
+    executor of a slot that the run holds then: `profile` returns its resource profile, None for any executor."""
 
     def __init__(
-        self, session: SparkSession, writers: Mapping[str, Writer], place: str, profile: ResourceProfile | None
+        self,
+        session: SparkSession,
+        writers: Mapping[str, Writer],
+        place: str,
+        profile: Callable[[], ResourceProfile | None],
     ) -> None:
         self._session, self._writers, self._place, self._profile = session, writers, place, profile
         self._waiting: list[tuple[int, tuple[Output, ...]]] = []
@@ -131,7 +135,7 @@ class FramePublisher:
     def _frame(self, staged: list[str]) -> DataFrame:
         place = self._place.rstrip("/")
         frame = self._session.read.option("mergeSchema", "true").parquet(*(f"{place}/{path}" for path in staged))
-        return frame.mapInArrow(_same, frame.schema, profile=self._profile)
+        return frame.mapInArrow(_same, frame.schema, profile=self._profile())
 
     def close(self) -> None:
         for writer in self._writers.values():

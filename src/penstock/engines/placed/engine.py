@@ -32,8 +32,9 @@ from penstock.runs.states import OVER, RunState, move
 from penstock.spark.internals.settings import daemon_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
+    from penstock.cluster.contract import ExecutorSize
     from penstock.cluster.topology import Slot
     from penstock.connectors.commit import Commit
     from penstock.dataflow.pipeline import Pipeline
@@ -66,8 +67,8 @@ class PlacedPrepared:
     listener: Listener
     continues: bool = False
     onto: RunnableLike | None = None
-    share: tuple[Slot, ...] | None = None
-    """Slots a controller gave the run: those the run leaves are released."""
+    share: Mapping[Slot, ExecutorSize] | None = None
+    """Executors that a controller ordered: those the run leaves are released."""
 
     @property
     def pipeline(self) -> Pipeline:
@@ -90,15 +91,15 @@ class PlacedEngine:
         listener: Listener,
         *,
         given: Pipeline | None = None,
-        places: Collection[Slot] | None = None,
+        places: Mapping[Slot, ExecutorSize] | None = None,
     ) -> PlacedPrepared:
-        share = None if places is None else tuple(places)
         before = None if config.folder is None or not is_run(config.folder) else RunFolder(config.folder)
-        if before is not None and share is None:
+        if before is not None and places is None:
             return self.prepare_again(before, config, pipeline, listener, given=given)
         # on its share a run continues at once by the plan for that share: others may have its former slots
         continues = before is not None and before.checkpoint.last() is not None
-        return PlacedPrepared(prepare_placed(pipeline, config, given), listener, continues, share=share)
+        job = replace(prepare_placed(pipeline, config, given), sizes=dict(places or {}))
+        return PlacedPrepared(job, listener, continues, share=places)
 
     def prepare_again(
         self,
@@ -123,8 +124,8 @@ class PlacedEngine:
                 kept, session=own.session, settings=own.settings, secret_file=own.secret_file, models=own.models
             )
         resumed = replace(kept.resumed_with(config), folder=folder.place)
-        job = prepare_placed(current, resumed, given, segments)
         share = None if before is None else before.share
+        job = replace(prepare_placed(current, resumed, given, segments), sizes=dict(share or {}))
         return PlacedPrepared(job, listener, True, _other(plan, current), share)
 
     def default_folder(self, pipeline: str) -> Path:
@@ -223,6 +224,7 @@ class PlacedEngineRun:
                 self._commit = self._folder.checkpoint.last() or self._commit
                 current, segments = self._folder.plan()
                 job = prepare_placed(current, self._prepared.job.config, self._prepared.job.given, segments)
+                job = replace(job, sizes=dict(self._prepared.share or {}))
                 self._prepared = replace(self._prepared, job=job)
                 self._application = _application(self._prepared, self._folder, self._control)
             self._control.end(RunState.STOPPED)
@@ -299,16 +301,16 @@ class PlacedEngineRun:
         self,
         slots: int | None = None,
         plan: RunnableLike | None = None,
-        places: Collection[Slot] | None = None,
+        places: Mapping[Slot, ExecutorSize] | None = None,
     ) -> None:
         if plan is not None:
-            self._control.ask("change", self._file_of(plan)).result()
+            self._control.ask("change", self._file_of(plan), places=places).result()
             self._changed(plan)
         else:
             self._control.ask("rescale", slots=slots if places is None else len(places)).result()
             self._plan = self._folder.plan()[0]
         if places is not None:
-            self._prepared = replace(self._prepared, share=tuple(places))
+            self._prepared = replace(self._prepared, share=places)
 
     def _changed(self, plan: RunnableLike | None) -> None:
         if plan is not None:
@@ -369,6 +371,10 @@ class PlacedEngineRun:
         return held
 
     @property
+    def pause_seconds(self) -> float | None:
+        return self._control.pause_seconds
+
+    @property
     def last_batch(self) -> float | None:
         return self._control.last_tuple
 
@@ -395,7 +401,7 @@ def _application(prepared: PlacedPrepared, folder: RunFolder, control: RunContro
         check_nodes(job, known)
     for warning in doubts_about(job.pipeline, job.demands, here=this_machine(), code=logic_of(job.pipeline)):
         listener.on_message(warning)
-    return PlacedApplication(job, folder, manager, control, listener, keep_executors=prepared.share is None)
+    return PlacedApplication(job, folder, manager, control, listener, is_led=prepared.share is not None)
 
 
 def _conducted(application: PlacedApplication, commit: Commit, onto: Path | None, *, continues: bool) -> PlacedResult:

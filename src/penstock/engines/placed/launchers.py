@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import psutil
@@ -18,11 +18,16 @@ from penstock.base.clock import Stopwatch
 from penstock.cluster.slot_resources import SLOT, resource_name, slot_resource_name
 from penstock.engines.placed.bundle.process import Host
 from penstock.engines.placed.messages import TaskPlace
-from penstock.spark.internals.executors import executor_ids, kill_executors, request_executors_by_profile
+from penstock.spark.internals.executors import (
+    executor_ids,
+    executor_resources,
+    kill_executors,
+    request_executors_by_profile,
+)
 from penstock.spark.session.process_tree import tree_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pyspark.resource import ResourceProfile
     from pyspark.sql import SparkSession
@@ -77,19 +82,34 @@ class BundleTask:
         return ()
 
 
-_PROFILES: dict[str, dict[Slot, ResourceProfile]] = {}
-"""By application: the profile of every slot. Spark starts another executor for another profile, however alike; so runs
-that share a session share these, and find their executors warm."""
+EXECUTOR_MEMORY_MB = 512
+"""Memory of the executor of a slot, unless it is ordered. Its Python workers hold the data."""
+
+
+@dataclass
+class _SlotProfiles:
+    """The profiles of an application, one per slot."""
+
+    present: dict[Slot, tuple[int, ResourceProfile]] = field(default_factory=dict)
+    """Memory and profile of each slot's executor."""
+    retired: set[int] = field(default_factory=set)
+    """Ids of profiles that another memory has replaced: no executors are asked for by them."""
+
+
+_PROFILES: dict[str, _SlotProfiles] = {}
+"""By application. Spark starts another executor for another profile, however alike; so runs that share a session share
+these, and find their executors warm."""
 
 
 class SparkLauncher:
-    """The profiles of an application, one per slot, live as long as it does: a slot keeps its executor."""
+    """The profiles of an application live as long as it does: a slot keeps its executor while its memory stays."""
 
-    def __init__(self, session: SparkSession, executor_memory_mb: int, name: str) -> None:
+    def __init__(self, session: SparkSession, memory_mb: Mapping[Slot, int | None], name: str) -> None:
+        """`memory_mb`: memory of the executors that are ordered, by slot."""
         self._session = session
-        self._memory_mb = executor_memory_mb
+        self._memory_mb = dict(memory_mb)
         self._name = name
-        self._profiles = _PROFILES.setdefault(str(session.sparkContext.applicationId), {})
+        self._profiles = _PROFILES.setdefault(str(session.sparkContext.applicationId), _SlotProfiles())
         self._groups: dict[str, tuple[str, Slot]] = {}
         """By bundle: its group of jobs, and its slot."""
         self._wanted: set[Slot] = set()
@@ -108,6 +128,7 @@ class SparkLauncher:
         self.cancel(bundle.name)
         context = self._session.sparkContext
         group = f"{self._name}-{bundle.name}-{start}"
+        self._memory_mb[bundle.slot] = bundle.memory_mb
         profile = self.profile(bundle.slot)
         with self._lock:
             self._groups[bundle.name] = (group, bundle.slot)
@@ -140,17 +161,45 @@ class SparkLauncher:
         self._wanted |= new
         if not new:
             return
+        self._request()
+
+    def _request(self) -> None:
+        counts = dict.fromkeys(self._profiles.retired, 0)
+        counts |= dict.fromkeys((self.profile(slot).id for slot in sorted(self._wanted)), 1)
         try:
-            request_executors_by_profile(self._session, [self.profile(slot).id for slot in sorted(self._wanted)])
+            request_executors_by_profile(self._session, counts)
         except Exception as error:  # any error of Py4J: this only saves time
             _LOG.info("executors are asked for by Spark itself: %s", error)
 
     def profile(self, slot: Slot) -> ResourceProfile:
-        if slot not in self._profiles:
-            profile = _profile(slot, self._memory_mb)
+        """Return the profile of a slot. The executor on it ends if it was started with another memory."""
+        wanted = self._memory_mb.get(slot) or EXECUTOR_MEMORY_MB
+        memory_mb, profile = self._profiles.present.get(slot, (0, None))
+        if profile is None or memory_mb != wanted:
+            if profile is not None:
+                self._retire(slot, profile)
+            profile = _profile(slot, wanted)
             self._session.sparkContext.parallelize([0], 1).withResources(profile)  # Spark knows it from now on
-            self._profiles[slot] = profile
-        return self._profiles[slot]
+            self._profiles.present[slot] = wanted, profile
+        return profile
+
+    def present_profile(self, slot: Slot) -> ResourceProfile:
+        """Return the profile by which the executor on a slot was started."""
+        known = self._profiles.present.get(slot)
+        return self.profile(slot) if known is None else known[1]
+
+    def _retire(self, slot: Slot, profile: ResourceProfile) -> None:
+        """End the executor of a slot, and have none started in its place."""
+        del self._profiles.present[slot]
+        self._profiles.retired.add(profile.id)
+        self._wanted.discard(slot)
+        self._request()
+        resource = slot_resource_name(slot.node, slot.number)
+        present = self.executors()
+        held = executor_resources(self._session, [resource])
+        former = [name for name, names in held.items() if resource in names and name in present]
+        if former:
+            kill_executors(self._session, former, lower_target=False, force=True)
 
     def cancel(self, bundle: str) -> None:
         with self._lock:

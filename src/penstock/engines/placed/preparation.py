@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
@@ -17,7 +17,7 @@ from penstock.inputs.finders import (
     runnable,
     segments_of,
 )
-from penstock.modelling.library import demands_to_run
+from penstock.modelling.library import demands_to_run, placed_demands
 from penstock.modelling.model import Model
 from penstock.planning.prediction.placed import PlacedSetup
 from penstock.planning.prediction.placement import Routing, routed
@@ -27,6 +27,7 @@ from penstock.runs.config import PLACED, RunConfig
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.cluster.contract import ExecutorSize
     from penstock.cluster.topology import Cluster, Slot
     from penstock.dataflow.load import Load
     from penstock.dataflow.pipeline import Pipeline
@@ -58,6 +59,8 @@ class PlacedJob:
     config: RunConfig
     given: Pipeline | None = None
     """The pipeline whose code exists only in Python."""
+    sizes: Mapping[Slot, ExecutorSize] = field(default_factory=dict)
+    """Executors that a controller ordered, by slot; on other slots they have the engine's own size."""
 
     def capacity(self, operator: str, threads: int) -> float:
         demand = self.demands[operator]
@@ -68,7 +71,13 @@ class PlacedJob:
         from penstock.engines.placed.bundle_plan import lay_out  # noqa: PLC0415 - Spark loads only when it is used
 
         where = self.threads if threads is None else threads
-        return lay_out(code, segments_on_slots(self.pipeline, self.segments, where), where, self.capacity, plan)
+        segments = segments_on_slots(self.pipeline, self.segments, where)
+        return lay_out(code, segments, where, self.capacity, plan, self.memory_mb)
+
+    @property
+    def memory_mb(self) -> Mapping[Slot, int | None]:
+        """Memory of the executors that were ordered, by slot."""
+        return {slot: size.memory_mb for slot, size in self.sizes.items()}
 
     def setup(self, cores: int | None) -> PlacedSetup:
         """Return how it runs. `cores`: of the machine all slots are on; None: every slot has a core of its own."""
@@ -107,8 +116,8 @@ def prepare_placed(
     logic_of(pipeline)
     threads = saved.threads_by_slot()
     library = find_models_for(saved, config.models)
-    demands = demands_to_run(pipeline, library)
-    segmenter = config.segmenter or DEFAULT_PLACED_SEGMENTER
+    demands = placed_demands(demands_to_run(pipeline, library))
+    segmenter = config.segmenter or saved.segmenter or DEFAULT_PLACED_SEGMENTER
     if segments is None:
         cut = segments_of(pipeline, segmenter=segmenter, rate=load.peak_rate, models=library)
         segments = segments_on_slots(pipeline, cut.segments, threads)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from penstock.cluster.contract import ExecutorSize
     from penstock.cluster.topology import Slot
     from penstock.engines.placed.bundle_plan import LaidOut
     from penstock.engines.placed.conductor import Conductor
@@ -33,6 +34,8 @@ class ControlRequest:
     answered: Future[float]
     plan: Path | None = None
     slots: int | None = None
+    places: Mapping[Slot, ExecutorSize] | None = None
+    """Executors that a controller ordered for the plan; None leaves their size to the engine."""
 
 
 @dataclass
@@ -53,13 +56,21 @@ class RunControl:
     """End without draining: rows that are not committed are processed again on resume."""
     ran: float = 0.0
     """Seconds it has run, pauses left out."""
+    pause_seconds: float | None = None
+    """Seconds in which no row flowed during the last change of plan."""
     _asked: queue.SimpleQueue[ControlRequest] = field(default_factory=queue.SimpleQueue)
     _unanswered: list[ControlRequest] = field(default_factory=list)
     """Requests that are queued or under way."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ask(self, ask: str, plan: Path | None = None, slots: int | None = None) -> Future[float]:
-        asked = ControlRequest(ask, Future(), plan, slots)
+    def ask(
+        self,
+        ask: str,
+        plan: Path | None = None,
+        slots: int | None = None,
+        places: Mapping[Slot, ExecutorSize] | None = None,
+    ) -> Future[float]:
+        asked = ControlRequest(ask, Future(), plan, slots, places)
         with self._lock:
             if self.history.state in OVER:
                 asked.answered.set_exception(RunError("the run has ended"))
@@ -96,7 +107,7 @@ class RunControl:
 class Plans:
     """Other layouts of the run: of a plan file, and of the same plan on a number of slots."""
 
-    of_file: Callable[[Path], LaidOut]
+    of_file: Callable[[Path, Mapping[Slot, ExecutorSize] | None], LaidOut]
     on_slots: Callable[[int], LaidOut]
 
 
@@ -223,7 +234,7 @@ class Conducting:
             case "rescale" if asked.slots is not None:
                 return self._conductor.change(self._plans.on_slots(asked.slots))
             case "change" if asked.plan is not None:
-                return self._conductor.change(self._plans.of_file(asked.plan))
+                return self._conductor.change(self._plans.of_file(asked.plan, asked.places))
             case "resume":
                 return self._conductor.resume()
         raise RunError(f"cannot do '{asked.ask}'; known: pause, stop, resume, change, rescale")
@@ -246,6 +257,7 @@ class Conducting:
                     waiting.append(pending)
                     continue
                 until = first if first is not None else now()
+                self._control.pause_seconds = None if first is None else first - self._conductor.paused_since
                 onto = str(pending.asked.plan) if pending.asked.plan is not None else f"{pending.asked.slots} slots"
                 self._changes.append(PlanChange(formed - pending.moment, until - formed, onto))
                 seconds = until - pending.moment

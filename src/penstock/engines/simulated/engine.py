@@ -27,9 +27,10 @@ from penstock.runs.states import RunState, move
 from penstock.simulation.fused_run import next_start, sent_per_tuple, simulate_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from penstock.cluster.contract import ExecutorSize
     from penstock.cluster.topology import Slot
     from penstock.engines.simulated.preparation import PlannedJob
     from penstock.inputs.finders import RunnableLike
@@ -109,7 +110,7 @@ class SimulatedEngine:
         listener: Listener,
         *,
         given: Pipeline | None = None,
-        places: Collection[Slot] | None = None,
+        places: Mapping[Slot, ExecutorSize] | None = None,
     ) -> SimulatedRunJob:
         config = config.for_engine(self.name)
         if places is not None:
@@ -193,6 +194,7 @@ class SimulatedRun:
     """One run in simulated time, in a thread of its own."""
 
     max_work_seconds = None
+    pause_seconds = None
     is_source_away = False
     idle_seconds = 0.0
 
@@ -259,7 +261,7 @@ class SimulatedRun:
         self,
         slots: int | None = None,
         plan: RunnableLike | None = None,
-        places: Collection[Slot] | None = None,
+        places: Mapping[Slot, ExecutorSize] | None = None,
     ) -> None:
         with self._lock:
             self._change(self._job.changed(plan, slots if places is None else len(places)))

@@ -177,9 +177,7 @@ class SparkCluster(ClusterManager):
         """Return which of these slots came within one attempt."""
         if not wanted:
             return ()
-        for slot, request in wanted.items():
-            known.executors.set_size(slot, request.cores, request.memory_mb)
-        places = known.executors.asked | set(wanted)
+        places = {**known.executors.asked, **{slot: request.size for slot, request in wanted.items()}}
         try:
             known.executors.change_to(len(places), min(ATTEMPT_SECONDS, acquisition.seconds_left), places)
         except ClusterError:
@@ -221,7 +219,7 @@ class SparkCluster(ClusterManager):
                 if slot not in held:
                     raise ClusterError(f"slot {slot} is not held by application '{app}'")
             if known.request.pinned:
-                rest = known.executors.asked - set(slots)
+                rest = {slot: size for slot, size in known.executors.asked.items() if slot not in slots}
                 known.executors.change_to(len(rest), places=rest)
             else:
                 known.executors.end([held[slot] for slot in slots])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import BadInputError, ClusterError
+from penstock.cluster.contract import ExecutorSize
 from penstock.cluster.slot_resources import SLOT, resource_name, slot_resource_name
 from penstock.spark.internals.declarations import touches
 from penstock.spark.internals.error_messages import spark_errors
@@ -69,13 +70,13 @@ def request_executors(session: SparkSession, count: int) -> None:
 
 
 @touches("`schedulerBackend().requestTotalExecutors`", NO_WAY_BY_HAND)
-def request_executors_by_profile(session: SparkSession, profiles: Collection[int]) -> None:
-    """Ask for one executor of each of these resource profiles, by their ids: Spark itself asks a second after it found
-    that tasks wait."""
+def request_executors_by_profile(session: SparkSession, counts: Mapping[int, int]) -> None:
+    """Ask for a number of executors of each of these resource profiles, by their ids: Spark itself asks a second after
+    it found that tasks wait."""
     none: Any = java_classes(session).scala.collection.immutable.HashMap()
     totals = none
-    for profile in profiles:
-        totals = totals.updated(profile, 1)
+    for profile, count in counts.items():
+        totals = totals.updated(profile, count)
     java_context(session).schedulerBackend().requestTotalExecutors(totals, none, none)
 
 
@@ -122,7 +123,9 @@ class FusedExecutors:
         """Return the number of executors on each node, if that is known."""
         return None
 
-    def change_to(self, count: int, seconds: float = CHANGE_SECONDS, places: Collection[Slot] | None = None) -> float:
+    def change_to(
+        self, count: int, seconds: float = CHANGE_SECONDS, places: Mapping[Slot, ExecutorSize] | None = None
+    ) -> float:
         """Asks for more, or lets the youngest go; the query never stops. Returns how long it took. Spark chooses the
         nodes."""
         waited = Stopwatch()
@@ -229,17 +232,15 @@ def executor_resources(session: SparkSession, names: Collection[str]) -> dict[st
 
 
 class PinnedExecutors(FusedExecutors):
-    """On Workers that offer `slot`, a resource named after their node, and one for each of their slots; one core
-    each."""
+    """On Workers that offer `slot`, a resource named after their node, and one for each of their slots."""
 
     def __init__(self, session: SparkSession, memory_mb: int) -> None:
+        """`memory_mb`: memory of executors whose size names none."""
         super().__init__(session)
         self._memory_mb = memory_mb
-        self._asked: frozenset[Slot] = frozenset()
-        """Slots that the Master is asked to keep."""
-        self._sizes: dict[Slot, tuple[int, int]] = {}
-        """Cores and MB of executors that are not of one core and the usual memory."""
-        self._profiles: dict[Slot, Any] = {}
+        self._asked: dict[Slot, ExecutorSize] = {}
+        """Executors that the Master is asked to keep."""
+        self._profiles: dict[tuple[Slot, ExecutorSize], Any] = {}
         """Profiles with which the Master is asked."""
         self._slot_of: dict[str, Slot] = {}
         """Slots of executors, by id: they never move."""
@@ -248,52 +249,84 @@ class PinnedExecutors(FusedExecutors):
         """Return the number of executors on each node now, as they report themselves."""
         return dict(Counter(slot.node for slot in self.here().values()))
 
-    def change_to(self, count: int, seconds: float = CHANGE_SECONDS, places: Collection[Slot] | None = None) -> float:
-        """Change to one executor on each of `places`, and no others. New ones come before any is released; return the
-        seconds it took."""
+    def change_to(
+        self, count: int, seconds: float = CHANGE_SECONDS, places: Mapping[Slot, ExecutorSize] | None = None
+    ) -> float:
+        """Change to one executor of the given size on each of `places`, and no others. New ones come before any is
+        released. An executor that changes its size is released before the other comes, for their slot is one; they
+        change one after the other, each within `seconds`. Return the seconds it took."""
         if places is None or len(places) != count:
             raise BadInputError("slots: whoever started this run names its slots")
-        waited, wanted = Stopwatch(), frozenset(places)
-        self._ask(self._asked | wanted)
-        while missing := wanted - set(self.here().values()):
-            if waited.seconds() > seconds:
-                # withdraw the missing ones, or they would come when another application releases resources
-                self._ask(self._asked - missing)
-                short = ", ".join(map(str, sorted(missing)))
-                raise ClusterError(f"slots that did not come within {seconds:g} s: {short}")
-            pause(LOOK_SECONDS)
+        waited = Stopwatch()
+        wanted = {slot: self._full(size) for slot, size in places.items()}
+        gained = {slot: size for slot, size in wanted.items() if slot not in self._asked}
+        self._ask({**self._asked, **gained})
+        self._await(set(gained), (), seconds)
+        for slot in sorted(resized(self._asked, wanted)):
+            self._resize(slot, wanted[slot], seconds)
+        # executors that died since they were asked for are on their way again
+        self._await(set(wanted), (), seconds)
         self._ask(wanted)
         surplus = [name for name, slot in self.here().items() if slot not in wanted]
         self._let_go(surplus)
-        while set(surplus) & set(self.ids()) and waited.seconds() < seconds:
-            pause(LOOK_SECONDS)
+        self._await_end(surplus, seconds)
         return waited.seconds()
 
     @property
-    def asked(self) -> frozenset[Slot]:
-        """Slots that the Master is asked to keep executors on."""
-        return self._asked
+    def asked(self) -> Mapping[Slot, ExecutorSize]:
+        """Executors that the Master is asked to keep."""
+        return dict(self._asked)
 
-    def set_size(self, slot: Slot, cores: int, memory_mb: int) -> None:
-        """Set the size of the next executor on a slot that is not held."""
-        if self._sizes.get(slot, (1, self._memory_mb)) != (cores, memory_mb):
-            self._sizes[slot] = (cores, memory_mb)
-            self._profiles.pop(slot, None)
+    def _full(self, size: ExecutorSize) -> ExecutorSize:
+        return size if size.memory_mb is not None else ExecutorSize(self._memory_mb, size.cores)
 
-    def _ask(self, slots: frozenset[Slot]) -> None:
-        if slots == self._asked:
+    def _await(self, slots: Collection[Slot], former: Collection[str], seconds: float) -> None:
+        """Wait until executors are on these slots, those of `former` not counted. Withdraw the missing ones if they do
+        not come, or they would come when another application releases resources."""
+        waited = Stopwatch()
+        while missing := set(slots) - {slot for name, slot in self.here().items() if name not in former}:
+            if waited.seconds() > seconds:
+                self._ask({slot: size for slot, size in self._asked.items() if slot not in missing})
+                short = ", ".join(map(str, sorted(missing)))
+                raise ClusterError(f"slots that did not come within {seconds:g} s: {short}")
+            pause(LOOK_SECONDS)
+
+    def _await_end(self, names: Collection[str], seconds: float) -> None:
+        waited = Stopwatch()
+        while set(names) & set(self.ids()) and waited.seconds() < seconds:
+            pause(LOOK_SECONDS)
+
+    def _resize(self, slot: Slot, size: ExecutorSize, seconds: float) -> None:
+        """Replace the executor on a slot by one of another size. One of the former size is asked for again if that does
+        not come."""
+        before = self._asked[slot]
+        former = [name for name, where in self.here().items() if where == slot]
+        self._ask({other: kept for other, kept in self._asked.items() if other != slot})
+        self._let_go(former)
+        self._await_end(former, seconds)
+        self._ask({**self._asked, slot: size})
+        try:
+            self._await({slot}, former, seconds)
+        except ClusterError:
+            self._ask({**self._asked, slot: before})
+            raise
+
+    def _ask(self, wanted: Mapping[Slot, ExecutorSize]) -> None:
+        if wanted == self._asked:
             return
-        request_pinned(self._session, {self._profile(slot): int(slot in slots) for slot in sorted(slots | self._asked)})
-        self._asked = slots
+        asked = sorted({*self._asked.items(), *wanted.items()}, key=lambda each: each[0])
+        counts = {self._profile(slot, size): int(wanted.get(slot) == size) for slot, size in asked}
+        request_pinned(self._session, counts)
+        self._asked = dict(wanted)
 
-    def _profile(self, slot: Slot) -> Any:
-        if slot not in self._profiles:
+    def _profile(self, slot: Slot, size: ExecutorSize) -> Any:
+        if (slot, size) not in self._profiles:
             names = (resource_name(slot.node), SLOT, slot_resource_name(slot.node, slot.number))
-            cores, memory_mb = self._sizes.get(slot, (1, self._memory_mb))
-            asked, answered = (scala_profile(self._session, memory_mb, names, cores) for _ in range(2))
+            memory_mb = size.memory_mb or self._memory_mb
+            asked, answered = (scala_profile(self._session, memory_mb, names, size.cores) for _ in range(2))
             pretend_default_profile(self._session, asked, answered)
-            self._profiles[slot] = asked
-        return self._profiles[slot]
+            self._profiles[slot, size] = asked
+        return self._profiles[slot, size]
 
     def here(self) -> dict[str, Slot]:
         """Return the slots of executors that are there and have reported theirs, the oldest first."""
@@ -305,7 +338,12 @@ class PinnedExecutors(FusedExecutors):
     def _learn_places(self) -> None:
         """Learn the places by the resource of its own slot: the address of `slot` may be another one of the same
         node."""
-        slots = {slot_resource_name(slot.node, slot.number): slot for slot in self._profiles}
+        slots = {slot_resource_name(slot.node, slot.number): slot for slot, _ in self._profiles}
         for executor, held in executor_resources(self._session, slots).items():
             for name in held:
                 self._slot_of[executor] = slots[name]
+
+
+def resized(before: Mapping[Slot, ExecutorSize], after: Mapping[Slot, ExecutorSize]) -> set[Slot]:
+    """Return the slots of both whose executor has another size."""
+    return {slot for slot, size in after.items() if before.get(slot, size) != size}

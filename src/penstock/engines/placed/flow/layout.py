@@ -38,6 +38,8 @@ class Bundle:
     sources: tuple[str, ...] = ()
     """Those of its operators that are sources."""
     groups: tuple[Groups, ...] = ()
+    memory_mb: int | None = None
+    """Memory of the executor on its slot; None: as much as the engine gives by itself."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -73,6 +75,11 @@ class Layout:
     def names(self) -> frozenset[str]:
         return frozenset(self.by_name)
 
+    @cached_property
+    def memory(self) -> dict[Slot, int | None]:
+        """Memory of the executor on each slot."""
+        return {bundle.slot: bundle.memory_mb for bundle in self.bundles}
+
     @property
     def emitting(self) -> tuple[Bundle, ...]:
         """Bundles that hold a source."""
@@ -83,6 +90,13 @@ class Layout:
 
     def out_of(self, bundle: str) -> tuple[Channel, ...]:
         return tuple(channel for channel in self.channels if channel.sender == bundle)
+
+
+def bundles_on_resized_slots(before: Layout, after: Layout) -> frozenset[str]:
+    """Return the bundles of both layouts on slots whose executor changes its memory: a slot has room for one executor,
+    so the former must end before the other starts."""
+    slots = {slot for slot, memory in after.memory.items() if before.memory.get(slot, memory) != memory}
+    return frozenset(bundle.name for layout in (before, after) for bundle in layout.bundles if bundle.slot in slots)
 
 
 # Keyed state in a fixed number of groups, so that another plan with other threads takes it over group by group.

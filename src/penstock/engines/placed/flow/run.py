@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.engines.placed.flow import events as ev
 from penstock.engines.placed.flow import instructions as do
 from penstock.engines.placed.flow.epochs import Epochs
+from penstock.engines.placed.flow.layout import bundles_on_resized_slots
 from penstock.engines.placed.flow.states import MOVES, OVER, FlowState, ImpossibleError, Patience, WantedState
 
 if TYPE_CHECKING:
@@ -142,8 +143,13 @@ class FlowRun:
     """`commit` is what the run starts from. `handle` is the only way in; processes are asked for by the first event,
     which may be a Tick."""
 
-    def __init__(self, layout: Layout, commit: Commit, patience: Patience | None = None) -> None:
+    def __init__(
+        self, layout: Layout, commit: Commit, patience: Patience | None = None, *, is_led: bool = False
+    ) -> None:
+        """`is_led`: layouts are ordered from outside. If slots are lost the run waits for another layout, and looks for
+        none itself."""
         self.patience = patience or Patience()
+        self._is_led = is_led
         self.layout = layout
         self.epochs = Epochs(commit)
         self._began_at = commit.generation
@@ -210,7 +216,7 @@ class FlowRun:
             # where to start from is not known before the commit is, or is not
             return False
         if self._change is not None and self._change.previous is None and self._is_ready(self._change):
-            self._adopt(self._change)
+            self._adopt(self._change, now)
         if not self.presence.has_all(self.layout.names):
             return False
         self.generation += 1
@@ -268,7 +274,7 @@ class FlowRun:
             self._move(FlowState.ENDED)
             return False
         if self._change is not None and self._is_ready(self._change):
-            self._adopt(self._change)
+            self._adopt(self._change, now)
             self._move(FlowState.GATHERING)
             return True
         if self.wanted is WantedState.FLOW:
@@ -279,10 +285,16 @@ class FlowRun:
         return False
 
     def _is_ready(self, change: PendingChange) -> bool:
-        return self.presence.has_all(change.layout.names)
+        """Whether all processes are there that can start beside those of the present layout."""
+        return self.presence.has_all(change.layout.names - bundles_on_resized_slots(self.layout, change.layout))
 
-    def _adopt(self, change: PendingChange) -> None:
+    def _adopt(self, change: PendingChange, now: float) -> None:
+        replaced = bundles_on_resized_slots(self.layout, change.layout)
         change.previous, self.layout = self.layout, change.layout
+        if replaced:
+            change.until = now + self.patience.change
+        self._end(replaced)
+        self._want(self.layout, now)
         self.wanted = WantedState.FLOW if self.wanted is WantedState.HOLD and self._drain is None else self.wanted
 
     # Helpers.
@@ -294,9 +306,10 @@ class FlowRun:
         previous = {} if self._change.previous is None else self._change.previous.by_name
         return {**previous, **self._change.layout.by_name, **self.layout.by_name}
 
-    def _want(self, layout: Layout, now: float) -> None:
+    def _want(self, layout: Layout, now: float, without: frozenset[str] = frozenset()) -> None:
         for bundle in layout.bundles:
-            self.presence.want(bundle.name, now)
+            if bundle.name not in without:
+                self.presence.want(bundle.name, now)
 
     def _end(self, names: frozenset[str]) -> None:
         for name in sorted(names & self.presence.processes.keys()):
@@ -433,18 +446,21 @@ class FlowRun:
             self._refuse_change(f"node '{event.node}' is gone", now)
         self._leave(slots, now)
 
-    def _node_back(self, event: ev.NodeBack, _now: float) -> None:
+    def _node_back(self, event: ev.NodeBack, now: float) -> None:
         self._unusable = {slot for slot in self._unusable if slot.node != event.node}
+        if self._is_led:
+            self._want(self.layout, now)
 
     def _leave(self, slots: set[Slot], now: float) -> None:
-        """Nothing can run on these slots: look for another layout, if any of it does."""
+        """Nothing can run on these slots: look for another layout, if any of it does. A run that is led waits for one,
+        or for the node."""
         self._unusable |= slots
         there = [bundle.name for bundle in self.layout.bundles if bundle.slot in slots]
         for name in there:
             self._end(frozenset({name}))
         if there:
             self._regather(now)
-            if not self._seeking:
+            if not self._seeking and not self._is_led:
                 self._seeking = True
                 self._out.append(do.SeekRefuge(self.unusable))
 
@@ -459,6 +475,7 @@ class FlowRun:
         if self._change is not None:
             self._refuse_change("slots were lost meanwhile", now)
         self._end(self.presence.known - event.layout.names)
+        self._end(bundles_on_resized_slots(self.layout, event.layout))
         self.layout = event.layout
         self._want(self.layout, now)
         self._regather(now)
@@ -477,7 +494,7 @@ class FlowRun:
             self._out.append(do.Answer(event.request, "the run is ending"))
             return
         self._change = PendingChange(event.request, event.layout, now + self.patience.change)
-        self._want(event.layout, now)
+        self._want(event.layout, now, bundles_on_resized_slots(self.layout, event.layout))
 
     def _refuse_change(self, reason: str, now: float) -> None:
         """The old layout goes on."""
@@ -488,6 +505,7 @@ class FlowRun:
         self._out.append(do.Answer(change.request, reason))
         if change.previous is not None:
             self.layout = change.previous
+            self._end(bundles_on_resized_slots(change.layout, self.layout))
             self._want(self.layout, now)
             self._regather(now)
         self._end(change.layout.names - self.layout.names)
@@ -539,6 +557,10 @@ class FlowRun:
         slots = {self.layout.by_name[name].slot for name in late}
         names = ", ".join(sorted(map(str, slots)))
         self._out.append(do.Say(f"nothing starts on {names} within {patience:g} s"))
+        if self._is_led:
+            self._end(frozenset(late))
+            self._want(self.layout, now)
+            return
         self._leave(slots, now)
 
 
