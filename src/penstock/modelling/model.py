@@ -253,7 +253,7 @@ AGGREGATE_DEMAND = FixedDemand(cpu=0.20, memory=0.20)
 profiled."""
 
 
-# Models of aggregations in placed runs, where Spark does not execute them: a slot has one thread for them, which keeps
+# Models of aggregations in placed runs. Spark does not execute them there: a slot has one thread for them, which keeps
 # its core busy at its peak, `I = 1 / keyed seconds`.
 
 

@@ -91,7 +91,7 @@ def plan_shares(turn: Turn, shares: Mapping[str, int]) -> dict[str, SharePlan]:
         (name for name, share in shares.items() if share),
         key=lambda name: (turn.pipelines[name].priority, turn.pipelines[name].number),
     )
-    # what runs comes first: a plan that was submitted with slots of its own gets those that nobody has
+    # running pipelines come first: a plan that was submitted with slots of its own gets free ones
     order.sort(key=lambda name: turn.pipelines[name].plan is None)
     pipelines = []
     for name in order:
