@@ -37,7 +37,7 @@ from penstock.runs.config import RunConfig
 from unseen import unseen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 MICRO = ("linear", "diamond", "star")
 
@@ -256,6 +256,14 @@ def figures_of(cases: Sequence[Run]) -> dict[str, float]:
     }
 
 
+def print_figures(figures: Mapping[str, float], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(figures, indent=2))
+        return
+    for name, value in figures.items():
+        print(f"{name:32} {value:,.3f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mix", choices=("micro", "unseen"), default="micro")
@@ -285,12 +293,7 @@ def main() -> None:
             print(shown(cases[-1]), file=sys.stderr if given.json else sys.stdout, flush=True)
             if given.runs is not None:
                 given.runs.write_text(json.dumps([asdict(case) for case in cases], indent=1), encoding="utf-8")
-    figures = figures_of(cases)
-    if given.json:
-        print(json.dumps(figures, indent=2))
-        return
-    for name, value in figures.items():
-        print(f"{name:32} {value:,.3f}")
+    print_figures(figures_of(cases), as_json=given.json)
 
 
 if __name__ == "__main__":

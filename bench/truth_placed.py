@@ -33,7 +33,7 @@ from penstock.engines.placed.engine import placed_session
 from penstock.engines.placed.preparation import prepare_placed
 from penstock.runs.config import RunConfig
 from penstock.spark.clusters.local.lifecycle import running_cluster
-from truth import r_squared
+from truth import print_figures, r_squared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -232,12 +232,7 @@ def main() -> None:
                         print(shown(cases[-1]), file=sys.stderr if given.json else sys.stdout, flush=True)
                     if given.runs is not None:
                         given.runs.write_text(json.dumps([asdict(case) for case in cases], indent=1), encoding="utf-8")
-    figures = figures_of(cases)
-    if given.json:
-        print(json.dumps(figures, indent=2))
-        return
-    for name, value in figures.items():
-        print(f"{name:28} {value:,.3f}")
+    print_figures(figures_of(cases), as_json=given.json)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,8 @@ def top_words(n: int) -> Rows:
     made = []
     for end, numbers in windows(n).items():
         counts = Counter(word for number in numbers for word in line(number).split(" "))
-        made.append({"window_end": end, "first": [{"count": c, "word": w} for w, c in first_five(counts)]})
+        first = [{"count": count, "value": word} for word, count in first_five(counts)]
+        made.append({"window_start": end - WINDOW, "window_end": end, "first": first})
     return made
 
 
@@ -126,7 +127,15 @@ def averages(n: int) -> Rows:
             feelings["glad" if score > 0 else "sad" if score < 0 else "neither"].append(score)
         for mood, scores in feelings.items():
             mean = round(sum(scores) / len(scores), 9)
-            made.append({"window_end": end, "mood": mood, "average": mean, "tweets": len(scores)})
+            made.append(
+                {
+                    "window_start": end - WINDOW,
+                    "window_end": end,
+                    "mood": mood,
+                    "average": mean,
+                    "tweets": len(scores),
+                }
+            )
     return made
 
 

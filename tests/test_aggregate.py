@@ -23,7 +23,7 @@ def test_keys_fields_and_calls_are_read() -> None:
     )
     assert made.keys == ("user", "country")
     assert made.columns == {"user": "string", "country": "string", "amount": "double"}
-    assert made.calls() == {"n": ("count", None), "spent": ("sum", "amount")}
+    assert made.calls() == {"n": ("count", ()), "spent": ("sum", ("amount",))}
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,12 @@ def test_types_have_the_names_spark_gives_them(word: str, kind: str) -> None:
         ({"outputs": {"n": "java_method(word)"}}, "outputs.n: expected a function of"),
         ({"outputs": {"n": "sum"}}, "sum needs a field"),
         ({"outputs": {"n": "sum(price)"}}, "'price' is not one of the fields"),
+        ({"outputs": {"n": "count(word, word)"}}, "count takes at most 1 field"),
+        ({"outputs": {"n": "ranking_3"}}, "ranking_3 needs a field"),
+        ({"outputs": {"n": "ranking_0(word)"}}, "outputs.n: expected a function of"),
+        ({"outputs": {"n": "ranking_3(word, n)"}, "fields": "word string, n int"}, "takes a whole number and a string"),
+        ({"outputs": {"n": "ranking_3(n, word)"}, "fields": "word string, n double"}, "takes a whole number"),
+        ({"outputs": {"n": "ranking_3(n)"}, "fields": "word string, n int"}, "or a string with rankings"),
         ({"outputs": {"word": "count"}}, "a key has that name"),
         ({"outputs": {}}, "at least one output"),
         ({"key": "letter"}, "key 'letter' is not one of the fields"),

@@ -203,9 +203,14 @@ def test_fused_slots_have_memory_and_a_slot_each() -> None:
     assert threads_on(decision.after, "slot") == {"n1": 2, "n2": 2, "n3": 1}
     assert decision.after is not None
     assert all(row == {"slot": 1} for row in decision.after.rows.values())
-    (refused,) = plan_pass(FleetSnapshot(nodes, [replace(one, slots=6)]))
-    assert refused.outcome is PassOutcome.WAITS
-    assert "needs 6 slots, closest is the whole cluster with 5 (1 missing)" in str(refused.shortage)
+    # there is no room for a sixth: it runs on five, says so, and asks again in the next pass
+    wants_six = replace(one, slots=6)
+    (fewer,) = plan_pass(FleetSnapshot(nodes, [wants_six]))
+    assert len(rows_of(fewer.after)) == 5
+    assert "needs 6 slots, closest is the whole cluster with 5 (1 missing)" in fewer.rejected[0]
+    (again,) = plan_pass(FleetSnapshot([*nodes, node("n4", 1)], [replace(wants_six, current=fewer.after)]))
+    assert len(rows_of(again.after)) == 6
+    assert again.moves.moved == 0
 
 
 def test_slots_and_memory_of_other_applications_are_not_free() -> None:

@@ -148,7 +148,7 @@ def test_warnings() -> None:
     assert [warning for warning in plan.warnings if "measured on slots of 4096 MB" in warning]
     # without a model nobody knows what it can do
     plan = penstock.plan(declared(threads=1, cpu=1, memory_mb=1), 10)
-    assert "no model for A: assumed to keep up at any rate" in plan.warnings
+    assert "no model for A: their highest rate is unknown" in plan.warnings
     # one thread does it all, 10/s of 100
     funnel = chain(source(), Operator(name="P", model="pi"), grouping="global")
     plan = penstock.plan(funnel, 200)
@@ -187,11 +187,31 @@ OWN = {
 def test_sparks_own_without_a_model_is_planned_with_a_warning(made: str) -> None:
     plan = penstock.plan(OWN[made], 10_000_000)
     assert plan.warnings == (
-        "no model for own: one thread is assumed to keep up at any rate; penstock profile measures it",
+        "no model for own: planned with one thread, whose rate is unknown; penstock profile measures it",
     )
     assert plan.allocation.operator("own").threads == 1
     assert plan.forecast.meets_target is None
     assert plan.forecast.unknown == ("operator 'own' was not measured: penstock profile measures it",)
+    document = plan.document()
+    assert document["verdict"]["unmeasured"] == ["own"]
+    assert document["verdict"]["meets_target"] is None
+    assert set(document["prediction"]["rate"].values()) == {None}
+
+
+def test_a_plan_says_what_cannot_run_placed() -> None:
+    fused_only, keyed = penstock.plan(in_python(), 10), penstock.plan(OWN["an aggregate"], 10)
+    assert fused_only.verdict["cannot_run_placed"] == ["own"]
+    assert "cannot run placed: own is a function of DataFrames" in str(fused_only)
+    assert "upper_bound" not in fused_only.document()["prediction"]
+    # an aggregation runs placed: what limits it is only not known
+    assert keyed.verdict["cannot_run_placed"] == []
+    assert "unknown: own not measured" in str(keyed)
+    assert "upper_bound" in keyed.document()["prediction"]
+
+
+def test_a_deployment_refuses_what_was_not_measured() -> None:
+    with pytest.raises(penstock.BadInputError, match="operator 'own' was not measured, and a plan with it is never"):
+        penstock.deploy(OWN["an aggregate"], 10, simulated=True)
 
 
 def test_declared_threads_are_placed_as_declared() -> None:

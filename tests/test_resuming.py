@@ -32,6 +32,9 @@ streams: [{from: s, to: o}, {from: o, to: end}]
 """
 CODE = "def work(row):\n    return row\n"
 
+FUSED = (11, 22)
+"""Slots of the fused run of a plan of `linear` at 100 tuples/s, and the threads of B in each."""
+
 Resume = Callable[..., tuple[FusedJob, RunConfig]]
 
 
@@ -102,16 +105,18 @@ def test_a_run_goes_on_from_another_folder(
 
 @pytest.mark.usefixtures("no_session")
 def test_threads_and_batches_are_those_it_was_started_with(tmp_path: Path, elsewhere: Resume) -> None:
-    begin(penstock.plan("linear", 100), tmp_path / "run")
-    # models alone would say otherwise; B has 170 threads on 7 slots: 24.3
-    assert prepare("linear", RunConfig(rate=10, slots=7)).threads["B"] != 25
+    plan = penstock.plan("linear", 100)
+    begin(plan, tmp_path / "run")
+    assert (plan.forecast.slots, plan.forecast.threads["B"]) == FUSED
+    # models alone would say otherwise
+    assert prepare("linear", RunConfig(rate=10, slots=11)).threads["B"] != 22
     folder = RunFolder(tmp_path / "run")
     folder.describe(folder.description.model_copy(update={"most_rows": 77, "batch_seconds": 0.5}))
     job, _ = elsewhere(tmp_path / "run")
-    assert (job.slots, job.threads["B"], job.most_rows, job.batch_seconds) == (7, 25, 77, 0.5)
-    # 7 x 25 threads over 5 slots, whose batches hold what they hold
+    assert (job.slots, job.threads["B"], job.most_rows, job.batch_seconds) == (*FUSED, 77, 0.5)
+    # 11 x 22 threads over 5 slots are 48.4, and batches hold what these slots process
     job, _ = elsewhere(tmp_path / "run", slots=5)
-    assert (job.slots, job.threads["B"]) == (5, 35)
+    assert (job.slots, job.threads["B"]) == (5, 49)
     assert job.most_rows != 77
 
 
@@ -122,7 +127,7 @@ def test_slots_that_changed_stay(tmp_path: Path, elsewhere: Resume) -> None:
     most_rows = folder.description.most_rows
     describe_slots(folder, 14)
     job, _ = elsewhere(tmp_path / "run")
-    assert (job.slots, job.threads["B"], job.most_rows) == (14, 25, 2 * most_rows)
+    assert (job.slots, job.threads["B"], job.most_rows) == (14, FUSED[1], most_rows * 14 // FUSED[0])
 
 
 def test_a_run_is_resumed_with_the_slots_it_has_now(tmp_path: Path) -> None:
@@ -132,15 +137,16 @@ def test_a_run_is_resumed_with_the_slots_it_has_now(tmp_path: Path) -> None:
     describe_run(prepared.job, folder, "checkpoint", None)
     describe_slots(folder, 14)
     again = engine.prepare_again(folder, RunConfig(), None, Listener(), before=prepared)
-    assert (prepared.job.slots, prepared.job.threads["B"]) == (7, 25)
-    assert (again.job.slots, again.job.threads["B"]) == (14, 25)
+    assert (prepared.job.slots, prepared.job.threads["B"]) == FUSED
+    assert (again.job.slots, again.job.threads["B"]) == (14, FUSED[1])
 
 
 @pytest.mark.usefixtures("no_session")
 def test_another_plan_brings_other_threads_and_stays(tmp_path: Path, elsewhere: Resume) -> None:
     begin("linear", tmp_path / "run", slots=1)
     write_plan(penstock.plan("linear", 100), tmp_path / "plan.json")
-    assert elsewhere(tmp_path / "run", tmp_path / "plan.json")[0].threads["B"] == 25
+    job, _ = elsewhere(tmp_path / "run", tmp_path / "plan.json")
+    assert (job.slots, job.threads["B"]) == FUSED
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import penstock
 from penstock.api.runs import run
 from penstock.base.errors import BadInputError
 from penstock.cli.live import LiveListener
-from penstock.cli.reports import print_placed
+from penstock.cli.reports import print_report
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.pipeline import Pipeline
 from penstock.engines.fused.preparation import check_ends, path_on_disk, prepare
@@ -433,7 +433,7 @@ def test_looking_for_the_highest_rate_takes_the_threads_of_the_peak() -> None:
         ({"rate": 5, "max_dead_letter_ratio": 1.5}, "max_dead_letter_ratio=: expected 0 to 1, found 1.5"),
         ({"rate": 5, "max_dead_letter_ratio": float("nan")}, "max_dead_letter_ratio=: expected 0 to 1"),
         ({"rate": 5, "batch_interval_ms": 0}, "batch_interval_ms=: expected at least 1 ms, found 0"),
-        ({"rate": 5, "folder": "s3://b/x"}, "folder=: expected a folder of this machine, found 's3://b/x'; use checkp"),
+        ({"rate": 5, "folder": "s4://b/x"}, "^folder=: s4://b/x: cannot be reached: Unrecognized filesystem type .*$"),
     ],
 )
 def test_bad_runs(words: dict[str, Any], complaint: str) -> None:
@@ -482,8 +482,8 @@ def test_a_placed_run_whose_sinks_have_not_got_all_is_exit_code_1(capsys: pytest
     result = PlacedResult(
         "p", "runs/p", "shuffle", None, None, RunForecast("placed", 100.0, 1, 1.0), report, (), (), 0.0, 0.0
     )
-    print_placed(result, json=True)
+    print_report(result, json=True)
     assert json.loads(capsys.readouterr().out)["unsent"] is False
     with pytest.raises(typer.Exit) as ended:
-        print_placed(replace(result, unsent=True), json=True)
+        print_report(replace(result, unsent=True), json=True)
     assert ended.value.exit_code == 1

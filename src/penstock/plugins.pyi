@@ -5,6 +5,7 @@ from .base.clock import Stopwatch as Stopwatch
 from .base.clock import now as now
 from .base.clock import pause as pause
 from .base.errors import nearest as nearest
+from .base.extras import missing_package as missing_package
 from .base.files import Name as Name
 from .base.files import Spec as Spec
 from .base.files import atomic_path as atomic_path

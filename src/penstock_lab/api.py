@@ -89,6 +89,9 @@ def draw_experiment(finding: Finding, folder: str | Path | None = None) -> list[
     return draw(list(charts), finding.folder if folder is None else Path(folder))
 
 
-def results_page(folder: str | Path = DEFAULT_FOLDER, path: str | Path = "docs/results.md") -> list[Path]:
-    """A page of all results of a folder, with pictures beside it: the files written."""
-    return write_page(Path(folder), Path(path))
+def results_page(
+    folder: str | Path | Sequence[str | Path] = DEFAULT_FOLDER, path: str | Path = "docs/results.md"
+) -> list[Path]:
+    """Write a page of all results of a folder, or of several, with pictures beside it; return the files written."""
+    folders = [folder] if isinstance(folder, str | Path) else folder
+    return write_page([Path(one) for one in folders], Path(path))

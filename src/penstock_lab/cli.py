@@ -10,8 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import BadInputError
-from penstock.base.extras import missing_package
-from penstock.plugins import JsonOption, console, print_json, table
+from penstock.plugins import JsonOption, console, missing_package, print_json, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,13 +137,15 @@ def run(
 
 @experiment_app.command()
 def page(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of results.")] = Path("out/experiments"),
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="[FOLDER]...", help="Folders of results.", show_default=False)
+    ] = [Path("out/experiments")],  # noqa: B006 - typer copies it
     path: Annotated[Path, typer.Option("-o", "--output", help="The page to write.")] = Path("docs/results.md"),
 ) -> None:
-    """Make the page of results, with pictures beside it, from a folder."""
+    """Make the page of results, with pictures beside it, from one folder or several."""
     from penstock_lab import api as experimenting
 
-    for written in experimenting.results_page(folder, path):
+    for written in experimenting.results_page(folders, path):
         console().print(f"written    {written}")
 
 

@@ -28,11 +28,15 @@ Measures = dict[str, Any]
 
 
 class Agreement(StrEnum):
-    """How ours stands to what was published."""
+    """How ours stands to what was published; of our own policies, how they stand to published ones."""
 
     AGREES = "agrees"
+    """As published, and it could have come out differently."""
     DIFFERS = "differs"
     BETTER = "better"
+    """Of our own policies only: a published algorithm that is run again is not better than itself."""
+    TIE = "tie"
+    """Of our own policies only: neither wins."""
     WORSE = "worse"
     NOT_COMPARABLE = "not comparable"
 
@@ -107,6 +111,8 @@ class Experiment(ABC):
     """What of the document is repeated: "Figs 7-13"."""
     published: ClassVar[str | None]
     """The file of published values (`published/NAME.json`), if anything is published."""
+    own: ClassVar[bool] = False
+    """Whether its lines compare policies of ours with published ones, both run here: nothing can agree."""
     choices: ClassVar[tuple[str, ...]] = ()
     """What had to be chosen because the document does not say it."""
     gaps: ClassVar[tuple[str, ...]] = ()

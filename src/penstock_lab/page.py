@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,67 +13,61 @@ from penstock_lab.registry import EXPERIMENTS, LIVE
 from penstock_lab.sweep import CaseStore, Finding, StoredCase, code_version, stored_finding
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from penstock.plugins import Chart, Registry
     from penstock_lab.contract import Case, Experiment
 
-COUNTED_BEFORE = "142 agrees, 64 differs, 40 better, 29 worse, 25 not comparable"
-"""Of the page before the rule that a line counts as *agrees* only if it could have failed."""
+COUNTED_BEFORE = "113 agrees, 64 differs, 8 better, 0 tie, 12 worse, 25 not comparable"
+"""Of the page before the rule that a line counts as *agrees* only if it could have failed, without own policies."""
 SHORTENED = "Shortened runs (`--quick`): "
 
 
-def write_page(folder: Path, path: Path) -> list[Path]:
-    """Write the page to `path` and its pictures to `pictures/` beside it: all files written. Experiments that the page
-    has and the folder does not, such as those on Spark, stay on it as they are."""
+def write_page(folders: Sequence[Path], path: Path) -> list[Path]:
+    """Write the page to `path` and its pictures to `pictures/` beside it, and return all files written.
+
+    The page has what the folders have results of, and nothing else.
+    """
     check_writable(path)
-    before = parts_of(path.read_text("utf-8")) if path.is_file() else {}
     written = [path]
-    parts = dict(before)
-    for each in findings(folder):
-        charts = list(each.experiment.charts(each.results, each.published))
-        pictures = draw(charts, path.parent / "pictures", f"result-{each.experiment.name}-")
-        gaps = kept_gaps(kept_cases(CaseStore(folder.absolute(), each.experiment.name)))
-        shown = section(each, charts, [f"pictures/{picture.name}" for picture in pictures], gaps)
-        parts[each.experiment.name] = PagePart(_row(each), shown, is_quick=each.quick)
-        written += pictures
-    in_order = {name: parts[name] for name in _names(EXPERIMENTS, LIVE) if name in parts}
-    write_output(path, "\n".join([head(in_order), *(part.section for part in in_order.values())]).rstrip() + "\n")
+    parts: dict[str, PagePart] = {}
+    for folder in folders:
+        for each in findings(folder):
+            if each.experiment.name in parts:
+                raise BadInputError(f"{folder}: another folder has results of the experiment '{each.experiment.name}'")
+            charts = list(each.experiment.charts(each.results, each.published))
+            pictures = draw(charts, path.parent / "pictures", f"result-{each.experiment.name}-")
+            gaps = kept_gaps(kept_cases(CaseStore(folder.absolute(), each.experiment.name)))
+            shown = section(each, charts, [f"pictures/{picture.name}" for picture in pictures], gaps)
+            parts[each.experiment.name] = PagePart(each, shown)
+            written += pictures
+    in_order = [parts[name] for name in _names(EXPERIMENTS, LIVE) if name in parts]
+    write_output(path, "\n".join([head(in_order), *(part.section for part in in_order)]).rstrip() + "\n")
     return written
 
 
 @dataclass(frozen=True)
 class PagePart:
-    """What a page has of one experiment: a row of the table on top, and a section."""
+    """One experiment on a page."""
 
-    row: str
+    finding: Finding
     section: str
-    is_quick: bool
 
-
-def parts_of(page: str) -> dict[str, PagePart]:
-    """Of a page as `write_page` makes it, by experiment."""
-    top, *sections = re.split(r"^## ", page, flags=re.MULTILINE)
-    rows = dict(re.findall(r"^(?=\| \[([^]]+)\]\(#)(.+)$", top, flags=re.MULTILINE))
-    shortened = re.search(rf"^{re.escape(SHORTENED)}(.*)\.$", top, flags=re.MULTILINE)
-    quick = shortened.group(1).split(", ") if shortened else []
-    by_name = {text.partition("\n")[0]: f"## {text}".rstrip() + "\n" for text in sections}
-    return {name: PagePart(rows[name], text, is_quick=name in quick) for name, text in by_name.items() if name in rows}
+    @property
+    def row(self) -> str:
+        """The row of the table on top."""
+        experiment, counts = self.finding.experiment, counted(self.finding.lines)
+        cells = [f"[{experiment.name}](#{experiment.name})", experiment.figures]
+        return "| " + " | ".join([*cells, *(str(counts[verdict]) for verdict in Agreement)]) + " |"
 
 
 def _names(*registries: Registry[Experiment]) -> list[str]:
     return [registry.create(name).name for registry in registries for name in registry.names()]
 
 
-def _row(each: Finding) -> str:
-    counts = counted(each.lines)
-    cells = [f"[{each.experiment.name}](#{each.experiment.name})", each.experiment.figures]
-    return "| " + " | ".join([*cells, *(str(counts[verdict]) for verdict in Agreement)]) + " |"
-
-
 def findings(folder: Path) -> list[Finding]:
-    """Of every experiment the folder has results of."""
+    """Return the finding of every experiment that the folder has results of."""
     experiments = [registry.create(name) for registry in (EXPERIMENTS, LIVE) for name in registry.names()]
     there = [experiment for experiment in experiments if (folder / experiment.name / "sweep.json").is_file()]
     if not there:
@@ -128,40 +121,37 @@ def draw(charts: Sequence[Chart], folder: Path, prefix: str = "") -> list[Path]:
     return paths
 
 
-def head(parts: Mapping[str, PagePart]) -> str:
-    quick = [name for name, part in parts.items() if part.is_quick]
+def head(parts: Sequence[PagePart]) -> str:
+    quick = [part.finding.experiment.name for part in parts if part.finding.quick]
     notes = f"\n{SHORTENED}{', '.join(quick)}.\n" if quick else ""
     return f"""# Results
 
-The evaluations of the published systems, run again on simulated clusters, and our own policies beside them; those that
-end in -live ran on Spark, on two cores. This page is made from folders of results; nothing on it is written by hand:
-
     penstock dev experiment --all -o out/experiments
-    penstock dev experiment priority --on spark --scale small -o out/experiments
-    penstock dev experiment page out/experiments -o docs/results.md
+    penstock dev experiment page out/experiments docs/results-live -o docs/results.md
 
-Published values are in `src/penstock_lab/published/`, each with its place in the document and how it was
-obtained. A verdict says how ours stands to what was published: *agrees* (the value within the tolerance named, or the
-claim holds), *worse* if one way is good and ours lies the other way, *differs*, *not comparable* with the reason. A
-published algorithm that is run again is never *better*: only our own policies (`ours`) can be.
-
-A line counts as *agrees* only if it could have failed. Figures that models or cases were made from, copies of one
-constant, threads chosen to give the answer and models compared with themselves are *not comparable*. A least or a most
-is judged against that end of the published range. Before these rules the page counted {COUNTED_BEFORE};
-now it is {_totals(parts)}.
+These are the evaluations of the published systems, run again. Nearly all of it is simulated: it tests whether the
+published rules, as this project understands them, lead to what was published, and not how fast a cluster is. Sections
+that end in -live ran on Spark, at a small scale on a machine with two cores, once each. The page is made by the
+commands above, from one file for every case; those of live cases are in `docs/results-live`, published values in
+`src/penstock_lab/published`, each with its place in the document. A line counts as *agrees* only if it could have
+failed: what models or cases were made or calibrated from, copies of one constant, choices made with the answer in view
+and models compared with themselves are *not comparable*, with the reason; a least or a most is judged against that end
+of a published range. A published algorithm that is run again is never *better*. Where a document does not say how
+something was set up it was chosen here; each section lists its choices and what could not be repeated. Without the
+sections on our own policies, which are only compared with published ones in the same simulation, the page had
+{COUNTED_BEFORE} before these rules,
+and has {_totals(parts)} now.
 {notes}
 | experiment | repeats | {" | ".join(Agreement)} |
 |---|---|{"---:|" * len(Agreement)}
-{chr(10).join(part.row for part in parts.values())}
+{chr(10).join(part.row for part in parts)}
 """
 
 
-def _totals(parts: Mapping[str, PagePart]) -> str:
-    """Sum the table of counts: "3 agrees, 1 differs, ..."."""
-    rows = [[int(cell) for cell in part.row.split("|")[3:-1]] for part in parts.values()]
-    return ", ".join(
-        f"{sum(column)} {verdict}" for verdict, column in zip(Agreement, zip(*rows, strict=True), strict=True)
-    )
+def _totals(parts: Sequence[PagePart]) -> str:
+    """Return the sums over the sections that repeat a publication: "3 agrees, 1 differs, ..."."""
+    lines = [line for part in parts if not part.finding.experiment.own for line in part.finding.lines]
+    return ", ".join(f"{count} {verdict}" for verdict, count in counted(lines).items())
 
 
 def section(finding: Finding, charts: Sequence[Chart], pictures: Sequence[str], gaps: Sequence[str] = ()) -> str:

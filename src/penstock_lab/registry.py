@@ -27,6 +27,7 @@ LIVE: Registry[Experiment] = Registry(
     kind="experiment on Spark",
     group="penstock.live_experiments",
     built_in={
+        "model-driven": "penstock_lab.experiments.model_driven_live:ModelDrivenLive",
         "priority": "penstock_lab.experiments.live_experiments:PriorityLive",
         "p-deployer": "penstock_lab.experiments.live_experiments:PDeployerLive",
         "e-stream": "penstock_lab.experiments.live_experiments:EStreamLive",

@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock import BadInputError, InterruptedWorkError, PenstockError
-from penstock.base.extras import missing_package
-from penstock.plugins import Spec, Stopwatch, atomic_path, check, cores_here, read_document, write_text
+from penstock.plugins import (
+    Spec,
+    Stopwatch,
+    atomic_path,
+    check,
+    cores_here,
+    missing_package,
+    read_document,
+    write_text,
+)
 from penstock_lab.contract import Case, CaseResult, Experiment, Line, Measures, Results, counted
 from penstock_lab.published_values import Published, read_published
 from penstock_lab.registry import EXPERIMENTS, LIVE

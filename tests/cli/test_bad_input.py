@@ -74,7 +74,7 @@ def test_bad_pipelines(penstock: Penstock, tmp_path: Path, case: str) -> None:
         (("run", "linear", "--rate", "5", "--high", "9"), "only with --find-max"),
         (("run", "linear", "--rate", "5", "--executor-memory", "9999"), "--executor-memory: only on a cluster"),
         (("run", "linear", "--rate", "5", "--max-dead-letter-ratio", "2"), "expected 0 to 1, found 2"),
-        (("run", "linear", "--rate", "5", "--folder", "s3://b/x"), "found 's3://b/x'; use --checkpoint for a URI"),
+        (("run", "linear", "--rate", "5", "--folder", "s4://b/x"), "error: --folder: s4://b/x: cannot be reached: "),
         (
             ("run", "x.json", "--engine", "placed", "--checkpoint", "c"),
             "--checkpoint: not an option of engine 'placed'; leave it out, or use --engine fused",

@@ -95,7 +95,7 @@ def test_a_word_about_a_run_that_is_not_there_names_it(
 
 def test_the_log_of_a_run_is_printed(penstock: Penstock, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
-    assert penstock("runs", "logs", tmp_path).err == f"error: {tmp_path}/log: the run has no log\n"
+    assert penstock("runs", "logs", tmp_path).err == f"error: {tmp_path}: the run has no log\n"
     (tmp_path / "log").write_text("first\nsecond\nthird\n")
     assert penstock("runs", "logs", tmp_path).out == "first\nsecond\nthird\n"
     assert penstock("runs", "logs", tmp_path, "--lines", 1).out == "third\n"

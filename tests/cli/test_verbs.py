@@ -70,12 +70,13 @@ def test_plan_for_people_names_every_operator_and_the_price(penstock: Penstock) 
 def test_plan_tells_runs_that_are_placed_from_fused_ones(penstock: Penstock) -> None:
     out = penstock("plan", "linear", "--rate", 50, "--utilisation", 0.5).out
     assert "tuples/s placed, with slot-aware routing" in out
-    assert "tuples/s fused, every slot with the whole pipeline, in batches of " in out
+    assert re.search(r"predicted  [\d.]+ tuples/s fused on \d+ slots, in batches of \d+\n", out)
     assert re.search(r"latency    placed: p50 .* ms \(estimate for slot-aware routing\)\nlatency    fused: p50 ", out)
-    # seven slots are enough for 100/s placed, not with what fused batches take
+    # seven slots are enough for 100/s placed; fused batches take more of them, and the plan finds how many
     out = penstock("plan", "linear", "--rate", 100).out
-    assert "every slot with the whole pipeline, in batches of 175, less than asked\n" in out
-    assert "latency    fused: no bound at this rate\n" in out
+    assert "7 for the operators" in out
+    assert "tuples/s placed, with slot-aware routing (limited by B)\n" in out
+    assert re.search(r"tuples/s fused on 11 slots, in batches of 242\nlatency    placed: ", out)
 
 
 def test_plan_explains_threads_and_slots(penstock: Penstock) -> None:

@@ -32,7 +32,7 @@ def test_arguments_become_options(python: str, shell: str) -> None:
 def test_every_option_named_exists() -> None:
     texts = {
         node.value
-        for file in [*COMMANDS.glob("*.py"), COMMANDS.parent / "arguments.py"]
+        for file in [*COMMANDS.glob("*.py"), COMMANDS.parent / "vocabulary.py"]
         for node in ast.walk(ast.parse(file.read_text("utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }

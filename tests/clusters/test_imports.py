@@ -12,7 +12,14 @@ import penstock_lab
 
 ROOT = Path(penstock.__file__).parent
 MANAGERS = ROOT / "spark" / "clusters"
-STARTERS = {"api/clusters.py", "api/controller.py", "cli/commands/cluster.py", "testing/clusters.py", "types.pyi"}
+STARTERS = {
+    "api/clusters.py",
+    "api/controller.py",
+    "cli/commands/cluster.py",
+    "control/executors/spark_rounds.py",  # a deployment that names no cluster starts one for its rounds
+    "testing/clusters.py",
+    "types.pyi",
+}
 """Modules that start and end the cluster of this machine, which is no part of the contract."""
 
 

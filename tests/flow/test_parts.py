@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from typing import Any
@@ -227,6 +228,37 @@ def test_the_greatest_values_are_kept_whatever_order_they_come_in() -> None:
     again.load(top.dump())
     again.take(pd.Series([7.0]))
     assert (top.result(), again.result()) == ([9.0, 5.0, 2.0], [9.0, 7.0, 5.0])
+
+
+def ranked(*pairs: tuple[Any, Any]) -> pd.DataFrame:
+    return pd.DataFrame({"count": [count for count, _ in pairs], "word": [word for _, word in pairs]}, dtype=object)
+
+
+def test_a_ranking_is_by_number_and_then_by_name_whatever_order_it_comes_in() -> None:
+    ranking = accumulator("ranking_3")
+    ranking.take(ranked((2, "b"), (5, "c"), (None, "x"), (2, "a"), (1, "z"), (7, None)))
+    assert ranking.result() == '[{"count":5,"value":"c"},{"count":2,"value":"a"},{"count":2,"value":"b"}]'
+    again = accumulator("ranking_3")
+    again.load(ranking.dump())
+    again.take(ranked((9, "d")))
+    assert json.loads(again.result())[0] == {"count": 9, "value": "d"}
+    merged = accumulator("ranking_3")
+    # text that is no ranking has no values
+    merged.take(pd.Series([ranking.result(), again.result(), None, "[", "7", '[{"count": 3}]']))
+    assert [pair["value"] for pair in json.loads(merged.result())] == ["d", "c", "c"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abcdef")), max_size=30), st.integers(1, 4), st.integers(1, 5)
+)
+def test_merged_rankings_are_that_of_all(pairs: list[tuple[int, str]], parts: int, most: int) -> None:
+    merged = accumulator(f"ranking_{most}")
+    for part in range(parts):
+        ranking = accumulator(f"ranking_{most}")
+        ranking.take(ranked(*pairs[part::parts]))
+        merged.take(pd.Series([ranking.result()]))
+    first = sorted(pairs, key=lambda pair: (-pair[0], pair[1]))[:most]
+    assert json.loads(merged.result()) == [{"count": count, "value": word} for count, word in first]
 
 
 def test_windows_of_a_field_of_time_and_of_the_clock() -> None:

@@ -10,16 +10,17 @@ import pytest
 from penstock.base.errors import BadInputError, InterruptedWorkError
 from penstock.modelling.task_profile import Bound
 from penstock_lab import sweep
-from penstock_lab.contract import Agreement, Case, CaseResult, Experiment, Measures, Results
+from penstock_lab.contract import Agreement, Case, CaseResult, Experiment, Line, Measures, Results
 from penstock_lab.experiments import p_deployer
 from penstock_lab.experiments.model_driven import ModelDrivenEvaluation
 from penstock_lab.experiments.model_driven_cases import PAIRS, policies, run_slots, without_ends
+from penstock_lab.experiments.own_policies import Ours
 from penstock_lab.experiments.p_deployer import BUDGET, PROFILES, PDeployerEvaluation, fewest_nodes, library, pipelines
-from penstock_lab.page import cell, write_page
+from penstock_lab.page import PagePart, cell, head, write_page
 from penstock_lab.published_values import read_published
 from penstock_lab.registry import EXPERIMENTS, LIVE
 from penstock_lab.spark_sweep import SweepOutcome
-from penstock_lab.sweep import CaseStore, code_version, key_of
+from penstock_lab.sweep import CaseStore, Finding, code_version, key_of
 
 NAMES = EXPERIMENTS.names()
 
@@ -100,7 +101,7 @@ def test_the_page_has_a_table_and_pictures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     stored(tmp_path)
     page = tmp_path / "results.md"
-    written = write_page(tmp_path, page)
+    written = write_page([tmp_path], page)
     assert [path.name for path in written] == ["results.md", "result-p-deployer-nodes.png"]
     assert all(path.is_file() for path in written)
     text = page.read_text()
@@ -110,28 +111,36 @@ def test_the_page_has_a_table_and_pictures(tmp_path: Path) -> None:
     assert "](pictures/result-p-deployer-nodes.png)" in text
     assert "### What could not be reproduced, and why" in text
     assert "`--quick`): p-deployer." in text
-    assert write_page(tmp_path, page) == written
+    assert write_page([tmp_path], page) == written
     assert page.read_text() == text
 
 
-def test_a_page_keeps_what_the_folder_has_not(tmp_path: Path) -> None:
-    """Those on Spark take an hour: the others are written again without them."""
+def test_a_page_has_only_what_its_folders_have(tmp_path: Path) -> None:
+    """A section without a file for its cases is not kept: nobody could check it."""
     pytest.importorskip("matplotlib")
-    stored(tmp_path)
+    stored(tmp_path / "simulated")
     page = tmp_path / "results.md"
-    write_page(tmp_path, page)
+    write_page([tmp_path / "simulated"], page)
     text = page.read_text()
-    row = "| [priority-live](#priority-live) | Fig 10 | 1 | 0 | 0 | 0 | 0 |"
-    live = "## priority-live\n\nOn Spark.\n\n### Chosen\n\n- a quarter\n"
-    last = text[: text.index("\n## ")].rstrip().rpartition("\n")[2]
-    page.write_text(text.replace(last, f"{last}\n{row}") + "\n" + live)
-    write_page(tmp_path, page)
-    before = page.read_text()
-    assert "\nnow it is 2 agrees, " in before  # one of p-deployer, one of the row
-    write_page(tmp_path, page)
-    assert page.read_text() == before
-    assert row in before
-    assert live in before
+    page.write_text(text + "\n## priority-live\n\nOn Spark.\n")
+    write_page([tmp_path / "simulated"], page)
+    assert page.read_text() == text
+    stored(tmp_path / "again")
+    with pytest.raises(BadInputError, match="another folder has results of the experiment 'p-deployer'"):
+        write_page([tmp_path / "simulated", tmp_path / "again"], page)
+
+
+def test_own_policies_do_not_count_as_agreement(tmp_path: Path) -> None:
+    """On top stand the sums over the sections that repeat a publication."""
+    agrees, tie = (Line("", "", "", "", verdict) for verdict in (Agreement.AGREES, Agreement.TIE))
+    results, nothing = Results(()), read_published(None)
+    parts = [
+        PagePart(Finding(PDeployerEvaluation(), False, results, nothing, (agrees, agrees), tmp_path), ""),
+        PagePart(Finding(Ours(), False, results, nothing, (tie,), tmp_path), ""),
+    ]
+    text = head(parts)
+    assert "has 2 agrees, 0 differs, 0 better, 0 tie, 0 worse, 0 not comparable now" in text
+    assert "| [ours](#ours) | the axes of all documents | 0 | 0 | 0 | 1 | 0 | 0 |" in text
 
 
 def test_a_page_has_cases_on_spark_as_far_as_they_are_done(tmp_path: Path) -> None:
@@ -145,12 +154,12 @@ def test_a_page_has_cases_on_spark_as_far_as_they_are_done(tmp_path: Path) -> No
     second = {case["policy"]: case for case in cases if case["use"] == 2}
     page = tmp_path / "results.md"
     with pytest.raises(BadInputError, match="no case of the experiment 'priority-live' is done"):
-        write_page(tmp_path, page)
+        write_page([tmp_path], page)
     for policy, high in (("static-priority", 7.0), ("dynamic-priority", 6.0)):
         store.keep(second[policy], {**measures, "TT high": high}, 1.0)
     older = store.path_of(second["static-priority"])
     older.write_text(older.read_text().replace(code_version(), "another"))
-    write_page(tmp_path, page)
+    write_page([tmp_path], page)
     text = page.read_text()
     assert "| Fig 35, rate=40 | TT, higher priority, seconds |" in text
     assert "Fig 10" not in text.partition("## priority-live")[2].partition("cases.")[2]
@@ -160,7 +169,7 @@ def test_a_page_has_cases_on_spark_as_far_as_they_are_done(tmp_path: Path) -> No
 
 def test_a_page_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="no results here"):
-        write_page(tmp_path, tmp_path / "results.md")
+        write_page([tmp_path], tmp_path / "results.md")
 
 
 def test_text_cannot_break_a_table() -> None:
@@ -261,6 +270,23 @@ def test_model_driven_judges_any_results() -> None:
         "use",
         "latency",
     ]
+
+
+def test_slots_that_follow_from_figures_of_the_models_are_no_evidence() -> None:
+    """623 % memory by LSA at 50 tuples/s, from which Table's model was derived, are 7 slots, 13 at twice and 25 at four
+    times the rate, and 160 tuples/s are the most that fit 20 slots. Table does 3 tuples/s a thread: 160 / 3 is 54."""
+    assert [-(-(623 * rate) // 5000) for rate in (50, 100, 200)] == [7, 13, 25]
+    published = read_published("model-driven")
+    for rate in (50, 100, 200):
+        assert published[f"fig7.linear.{rate}.lsa.slots"].not_evidence
+    for name in (
+        "fig7.linear.50.mba.slots",
+        "fig7.lsa-more",
+        "fig9.linear.lsa+dsm.planned",
+        "fig9.linear.lsa.table.threads",
+    ):
+        assert published[name].not_evidence
+    assert not published["fig7.star.100.lsa.slots"].not_evidence
 
 
 def asked_for(experiment: Experiment, results: Results) -> tuple[set[str], set[str]]:

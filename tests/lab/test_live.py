@@ -147,10 +147,15 @@ def test_the_case_of_misjudged_models_is_told_apart() -> None:
     assert [case for case in cases if "believed_cost" in case] == [
         {"pipeline": MISJUDGED, "rate": TARGETS[MISJUDGED], "believed_cost": BELIEVED_COST}
     ]
-    rounds = [{"round": 1, "nodes": 1, "part_of_target": 0.6}, {"round": 2, "nodes": 2, "part_of_target": 1.0}]
+    rounds = [
+        {"round": 1, "nodes": 1, "part_of_target": 0.6, "latency_ms": 1200.0, "profiling_cost": 0.031},
+        {"round": 2, "nodes": 2, "part_of_target": 1.0, "latency_ms": None, "profiling_cost": None},
+    ]
     results = Results(tuple(CaseResult(case, {"met": True, "why": "", "rounds": rounds}) for case in cases))
     lines = experiment.lines(results, read_published("p-deployer-live"))
-    assert len({line.where for line in lines}) == len(cases) == 5
-    assert lines[-1].ours == "60 % on 1, 100 % on 2; met"
+    *courses, cost = lines
+    assert len({line.where for line in courses}) == len(cases) == 5
+    assert courses[-1].ours == "60 % on 1 in 1,200, 100 % on 2; met"
+    assert cost.ours == "3.1 to 3.1 %"
     (chart,) = experiment.charts(results, read_published("p-deployer-live"))
     assert len({series.name for panel in chart.panels for series in panel.series}) == 5

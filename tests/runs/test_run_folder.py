@@ -19,6 +19,7 @@ from penstock.base.errors import BadInputError, RunError
 from penstock.base.files import atomic_path
 from penstock.base.lease import LEASE_SECONDS
 from penstock.cli.main import run
+from penstock.connectors.storage import LocalStorage
 from penstock.runs import folder as folder_module
 from penstock.runs.config import RunConfig
 from penstock.runs.description import RunDescription
@@ -54,6 +55,19 @@ def test_a_step_of_the_clock_does_not_free_a_run(folder: RunFolder, monkeypatch:
     monkeypatch.setattr(psutil.Process, "create_time", lambda process: created(process) + 3)
     assert folder.held_by is not None
     folder.release()
+
+
+@pytest.mark.parametrize("engine", ["fused", "placed"])
+def test_a_store_that_does_not_answer_is_one_line_that_names_the_option(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SilentStorage(LocalStorage):
+        def list(self, folder: str) -> list[str]:
+            raise OSError(f"when listing '{folder}': no connection\nafter 3 attempts")
+
+    monkeypatch.setattr(folder_module, "storage", lambda place: SilentStorage(Path(place)))
+    with pytest.raises(BadInputError, match=r"^folder=: mock:///run: cannot be read: when listing '': no connection$"):
+        penstock.start("linear", 5, engine=engine, folder="mock:///run")
 
 
 def test_a_request_gets_its_answer(folder: RunFolder) -> None:

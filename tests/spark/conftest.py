@@ -29,6 +29,7 @@ CLUSTERS = frozenset(
         "test_ordered_plans",
         "test_other_users",
         "test_placed",
+        "test_placed_rankings",
         "test_resumed_elsewhere",
         "test_run_contract",
         "test_silent_master",

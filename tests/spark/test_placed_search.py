@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.base.errors import BadInputError
-from penstock.cli.reports import print_placed
+from penstock.cli.reports import print_report
 from penstock.engines.placed import engine
 from penstock.engines.placed.engine import PlacedPrepared
 from penstock.planning.prediction.forecast import RunForecast
@@ -50,7 +50,7 @@ def test_the_run_shown_is_the_best_of_the_search(
     assert found.report.offered_rate == found.highest_rate
     assert found.tried[0].saturated
     assert found.document()["tried"][0]["sustained_rate"] == ABLE
-    print_placed(found, json=False)
+    print_report(found, json=False)
     assert "highest stable rate" in capsys.readouterr().out
 
 

@@ -16,7 +16,7 @@ from penstock.dataflow.code import parse_pipeline, pipeline_document
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Kind, Pipeline, topological_order
 from penstock.inputs.finders import builtin_pipeline, known_pipelines, logic_of
-from penstock.workloads.applications import micro, pages
+from penstock.workloads.applications import micro, pages, use_cases
 from penstock.workloads.applications.messages import MESSAGES, page_event, tweet
 from penstock.workloads.applications.sentiment import VALENCE
 from penstock.workloads.incoming import message_of
@@ -48,12 +48,25 @@ def called(code: Logic, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
+def message_bytes(data: str, number: int) -> bytes:
+    """As a topic has it."""
+    message = MESSAGES[data](number)
+    return message.encode() if isinstance(message, str) else json.dumps(message).encode()
+
+
+@pytest.fixture(autouse=True)
+def _no_service_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is sent does not depend on the CPU an operator uses, or on the clock."""
+    monkeypatch.setattr(use_cases, "use_cpu", lambda seconds: None)
+    monkeypatch.setattr(use_cases, "now", lambda: 1.0)
+
+
 def flowed(
     pipeline: Pipeline, count: int = COUNT, data: str | None = None, *, reference_tasks: bool = False
 ) -> dict[str, list[dict[str, Any]]]:
     """What every operator with code per row sends: from numbers on, or from messages of `data` as a topic has them.
     Reference tasks are left out unless what they need is there."""
-    values = [number if data is None else json.dumps(MESSAGES[data](number)).encode() for number in range(count)]
+    values = [number if data is None else message_bytes(data, number) for number in range(count)]
     logic = logic_of(pipeline)
     sent: dict[str, list[dict[str, Any]]] = {}
     for name in topological_order(pipeline):
@@ -93,6 +106,8 @@ DATA = {
     **dict.fromkeys(("page-load", "processing"), "page-events"),
     **{name: "auctions" for name in known_pipelines() if name.startswith("nexmark")},
     "twitter-sentiment": "tweets",
+    **dict.fromkeys(("event-tp", "archival-tp"), "gateway-lines"),
+    **dict.fromkeys(("tp1", "tp2"), "feed-lines"),
 }
 """What each reads from a topic; all others any message with a number."""
 

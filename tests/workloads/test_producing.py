@@ -11,12 +11,17 @@ import penstock
 from penstock.base.clock import now
 from penstock.base.errors import BadInputError
 from penstock.connectors.embedded_log import EmbeddedLog
-from penstock.workloads.applications.messages import MESSAGES
-from penstock.workloads.producer import (
+from penstock.workloads.applications.messages import (
+    MESSAGES,
     THRESHOLD,
-    Produced,
     batch_reading,
+    feed_line,
+    gateway_line,
     is_event_batch,
+    reading_line,
+)
+from penstock.workloads.producer import (
+    Produced,
     producer_load,
     producer_spec,
     target_of,
@@ -210,3 +215,34 @@ def test_a_topic_must_be_there(tmp_path: Path) -> None:
     EmbeddedLog(tmp_path).create("orders", 1)
     with pytest.raises(BadInputError, match="no topic 'order'; did you mean 'orders'"):
         penstock.produce({"to": f"log:{tmp_path}/order", "data": "tweets", "rate": 1})
+
+
+def sent_lines(folder: Path, **spec: object) -> list[tuple[int, str]]:
+    penstock.produce({"to": f"log:{folder}/t", "rate": 100_000, **spec})
+    log = EmbeddedLog(folder)
+    return [
+        (partition, value.decode())
+        for partition, span in log.spans("t").items()
+        for batch in log.read("t", partition, span.first, span.end)
+        for value in batch["value"].to_pylist()
+    ]
+
+
+def test_lines_are_sent_as_they_are(tmp_path: Path) -> None:
+    lines = sent_lines(tmp_path / "one", data="gateway-lines", messages=40, partitions=1)
+    assert [line for _, line in lines] == [gateway_line(number) for number in range(40)]
+    feed = sent_lines(tmp_path / "feed", data="feed-lines", messages=10, partitions=1)
+    assert [line for _, line in feed] == [feed_line(number) for number in range(10)]
+    assert all(line.count(",") == 3 for _, line in (*lines, *feed))
+
+
+def test_every_partition_is_a_gateway(tmp_path: Path) -> None:
+    given = {"data": "gateway-lines", "messages": 20, "partitions": 3, "each_partition": True, "batch_length": 5}
+    lines = sent_lines(tmp_path, **given)
+    assert lines == [(gateway, reading_line(number, gateway, 5, 0.5)) for gateway in range(3) for number in range(20)]
+
+
+def test_lines_have_no_key(tmp_path: Path) -> None:
+    given = {"to": f"log:{tmp_path}/t", "data": "feed-lines", "rate": 1, "messages": 1, "partitions": 1}
+    with pytest.raises(BadInputError, match="lines, whose fields have no names"):
+        penstock.produce({**given, "key": "user"})

@@ -29,7 +29,7 @@ from penstock.control.executors.spark_rounds import (
     operator_readings,
 )
 from penstock.control.registry import DEFAULT_ROUND_PLANNER, ROUND_PLANNERS
-from penstock.dataflow.code import is_sparks_own
+from penstock.dataflow.code import fused_only
 from penstock.dataflow.pipeline import checked_rate
 from penstock.inputs.finders import find_code_beside, find_models, find_pipeline
 from penstock.modelling.library import models_document
@@ -173,9 +173,7 @@ def _count(value: int, what: str, most: int) -> int:
 def _engine_of(engine: str, pipeline: Pipeline) -> str:
     if engine not in {AUTO, PLACED, FUSED}:
         raise BadInputError(f"engine: expected auto, placed or fused, found '{engine}'")
-    sparks = [
-        name for name, operator in pipeline.operators.items() if is_sparks_own(operator) and operator.aggregate is None
-    ]
+    sparks = fused_only(pipeline)
     if engine == PLACED and sparks:
         raise BadInputError(f"engine 'placed': only Spark executes operator '{sparks[0]}'; use engine 'fused'")
     if engine == AUTO:

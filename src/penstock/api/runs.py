@@ -16,7 +16,7 @@ from penstock.inputs.finders import find_code_beside, runnable
 from penstock.report.listener import Listener
 from penstock.runs.config import AUTO, FUSED, PLACED, Appears, RunConfig, options, takes_options
 from penstock.runs.engine import ENGINES, Engine
-from penstock.runs.folder import ANSWER_SECONDS, RunFolder, is_unnamed, run_folder
+from penstock.runs.folder import ANSWER_SECONDS, RunFolder, is_run, is_unnamed, run_folder
 from penstock.runs.foreground import await_with_interrupts
 from penstock.runs.run import Run
 from penstock.runs.states import LIVING, RunRequest, RunState
@@ -89,8 +89,9 @@ def run(
     if not config.find_max:
         return await_with_interrupts(_started(config, pipeline, given, hear))
     chosen: Engine = ENGINES.create(config.engine)
+    named = _named_folder(config)
     prepared = chosen.prepare(config, pipeline, hear, given=given)
-    folder = RunFolder(config.folder or chosen.default_folder(prepared.pipeline.name))
+    folder = named or RunFolder(chosen.default_folder(prepared.pipeline.name))
     return chosen.find_highest_rate(prepared, folder, hear)
 
 
@@ -105,11 +106,24 @@ def _config(pipeline: RunnableLike, keywords: dict[str, Any]) -> RunConfig:
     return config.for_engine(engine)
 
 
+def _named_folder(config: RunConfig) -> RunFolder | None:
+    """Return the folder that the user named; None: no folder. Raise BadInputError if it cannot be reached."""
+    if config.folder is None:
+        return None
+    try:
+        folder = RunFolder(config.folder)
+        is_run(folder.place)
+    except BadInputError as error:
+        raise BadInputError(f"folder=: {error}") from error
+    return folder
+
+
 def _started(config: RunConfig, pipeline: RunnableLike, given: Pipeline | None, listener: Listener) -> Run:
     engine: Engine = ENGINES.create(config.engine)
+    named = _named_folder(config)
     prepared = engine.prepare(config, pipeline, listener, given=given)
-    folder = RunFolder(config.folder or engine.default_folder(prepared.pipeline.name))
-    own = config.folder is None or (folder.is_local and is_unnamed(folder.path))
+    folder = named or RunFolder(engine.default_folder(prepared.pipeline.name))
+    own = named is None or (folder.is_local and is_unnamed(folder.path))
     return Run(engine, prepared, folder, listener, own=own)
 
 

@@ -333,6 +333,7 @@ def atomic_path(path: Path, *, mode: int = 0o600) -> Iterator[Path]:
 
 
 def to_disk(path: Path) -> None:
+    """Return when the contents of a file, or the entries of a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

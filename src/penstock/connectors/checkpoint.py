@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.base.errors import BadInputError, PenstockError
-from penstock.base.files import check, parse_json, read_text, write_text
+from penstock.base.files import check, parse_json, read_text, to_disk, write_text
 from penstock.base.lease import RunLease
 from penstock.base.text import is_whole
 from penstock.connectors.commit import VERSION, Commit
@@ -108,7 +108,7 @@ class FolderCheckpoint:
         try:
             with _whole_file(self._commits, text) as temporary:
                 os.link(temporary, path)
-            _sync_folder(self._commits)
+            to_disk(self._commits)
         except FileExistsError:
             if path.read_bytes() != text.encode():
                 raise ReplacedError(f"{path}: epoch {commit.epoch} was committed by another process") from None
@@ -158,11 +158,3 @@ def _whole_file(folder: Path, text: str) -> Iterator[Path]:
         yield Path(name)
     finally:
         Path(name).unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -528,7 +528,7 @@ class EmbeddedLog:
         write_text(file, text)
 
 
-class _Outbox:
+class _EmbeddedSender:
     """Messages by partition until they are written down."""
 
     def __init__(self, log: EmbeddedLog) -> None:
@@ -537,13 +537,14 @@ class _Outbox:
         self._next = 0
         self._held: dict[tuple[str, int], list[tuple[bytes | None, bytes, int]]] = {}
 
-    def take(
+    def send(
         self,
         topic: str,
         values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None,
-        partition: int | None,
-        times_ms: Sequence[int] | None,
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        partition: int | None = None,
+        times_ms: Sequence[int] | None = None,
     ) -> None:
         if topic not in self._counts:
             known = self._log.topics()
@@ -559,6 +560,10 @@ class _Outbox:
             time_ms = stamp if times_ms is None else times_ms[position]
             to = self._choose(count, key) if partition is None else partition
             self._held.setdefault((topic, to), []).append((key, value, time_ms))
+        self._after_send()
+
+    def _after_send(self) -> None:
+        """Called after messages were taken."""
 
     def _choose(self, count: int, key: bytes | None) -> int:
         if key is not None:
@@ -567,10 +572,10 @@ class _Outbox:
         return self._next % count
 
     @property
-    def most(self) -> int:
+    def _max_waiting(self) -> int:
         return max(map(len, self._held.values()), default=0)
 
-    def empty(self) -> dict[tuple[str, int], pa.RecordBatch]:
+    def _pop_batches(self) -> dict[tuple[str, int], pa.RecordBatch]:
         held, self._held = self._held, {}
         return {
             where: pa.RecordBatch.from_arrays(
@@ -585,54 +590,30 @@ class _Outbox:
         }
 
 
-class EmbeddedProducer:
-    def __init__(self, log: EmbeddedLog) -> None:
-        self._log = log
-        self._outbox = _Outbox(log)
-
-    def send(
-        self,
-        topic: str,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None = None,
-        *,
-        partition: int | None = None,
-        times_ms: Sequence[int] | None = None,
-    ) -> None:
-        self._outbox.take(topic, values, keys, partition, times_ms)
-        if self._outbox.most >= FLUSH_MESSAGES:
+class EmbeddedProducer(_EmbeddedSender):
+    def _after_send(self) -> None:
+        if self._max_waiting >= FLUSH_MESSAGES:
             self.flush()
 
     def flush(self) -> None:
-        self._log.append(self._outbox.empty())
+        self._log.append(self._pop_batches())
 
     def close(self) -> None:
         self.flush()
 
 
-class EmbeddedTransactions:
+class EmbeddedTransactions(_EmbeddedSender):
     def __init__(self, log: EmbeddedLog, name: str, epoch: int, last: int) -> None:
-        self._log, self._name, self._epoch = log, name, epoch
+        super().__init__(log)
+        self._name, self._epoch = name, epoch
         self.last = last
-        self._outbox = _Outbox(log)
-
-    def send(
-        self,
-        topic: str,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None = None,
-        *,
-        partition: int | None = None,
-        times_ms: Sequence[int] | None = None,
-    ) -> None:
-        self._outbox.take(topic, values, keys, partition, times_ms)
 
     def commit(self, number: int) -> None:
-        self._log.commit(self._name, self._epoch, number, self._outbox.empty())
+        self._log.commit(self._name, self._epoch, number, self._pop_batches())
         self.last = number
 
     def abort(self) -> None:
-        self._outbox.empty()
+        self._pop_batches()
 
     def close(self) -> None:
         self.abort()

@@ -109,6 +109,7 @@ class KafkaProducer:
         partition: int | None = None,
         times_ms: Sequence[int] | None = None,
     ) -> None:
+        self._begin()
         produce = self._producer.produce
         more: dict[str, Any] = {} if partition is None else {"partition": partition}
         for position, value in enumerate(values):
@@ -124,6 +125,9 @@ class KafkaProducer:
                     self._check()
                 except ck.KafkaException as error:
                     raise _failure(error.args[0], _described(topic, value, key)) from error
+
+    def _begin(self) -> None:
+        """Begin a transaction if there are any and none is open. Called before messages are sent."""
 
     def flush(self) -> None:
         left = self._producer.flush(DELIVERY_SECONDS + PRODUCER_ANSWER_SECONDS)
@@ -159,18 +163,6 @@ class KafkaTransactions(KafkaProducer):
         """Fence the former holder of the name, abort its open transaction, and read the last number."""
         self._call(lambda: self._producer.init_transactions(PRODUCER_ANSWER_SECONDS))
         self.last = self._log.group_offsets(self._name, self._topic).get(0, 0) - 1
-
-    def send(
-        self,
-        topic: str,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None = None,
-        *,
-        partition: int | None = None,
-        times_ms: Sequence[int] | None = None,
-    ) -> None:
-        self._begin()
-        super().send(topic, values, keys, partition=partition, times_ms=times_ms)
 
     def commit(self, number: int) -> None:
         self._begin()

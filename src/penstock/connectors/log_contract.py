@@ -93,9 +93,7 @@ class Span:
         return self.end - self.first
 
 
-class Producer(Protocol):
-    """Sends messages outside of any transaction."""
-
+class MessageSender(Protocol):
     def send(
         self,
         topic: str,
@@ -107,27 +105,21 @@ class Producer(Protocol):
     ) -> None:
         """Take messages. Without a `partition`, equal keys go to the same one. Raise `LogError` or `NotTakenError`."""
 
-    def flush(self) -> None:
-        """Everything that was sent is in the log when this returns; else it raises `LogError` or `NotTakenError`."""
-
     def close(self) -> None: ...
 
 
-class TransactionalProducer(Protocol):
+class Producer(MessageSender, Protocol):
+    """Sends messages outside of any transaction."""
+
+    def flush(self) -> None:
+        """Everything that was sent is in the log when this returns; else it raises `LogError` or `NotTakenError`."""
+
+
+class TransactionalProducer(MessageSender, Protocol):
     """Sends messages in transactions that have numbers. There is one of a name: making another fences it off."""
 
     last: int
     """The number of the last transaction that was committed under this name, by whomever; `NONE_YET`."""
-
-    def send(
-        self,
-        topic: str,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None = None,
-        *,
-        partition: int | None = None,
-        times_ms: Sequence[int] | None = None,
-    ) -> None: ...
 
     def commit(self, number: int) -> None:
         """All that was sent and `number` are in the log, or neither. Raises `FencedError`, `LogError` or
@@ -135,8 +127,6 @@ class TransactionalProducer(Protocol):
 
     def abort(self) -> None:
         """Discard all messages sent since the last commit; no reader sees them."""
-
-    def close(self) -> None: ...
 
 
 class TopicLog(Protocol):

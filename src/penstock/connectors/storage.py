@@ -12,6 +12,7 @@ from stat import S_IRWXG, S_IRWXO
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.base.errors import BadInputError
+from penstock.base.files import to_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +67,7 @@ class LocalStorage:
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).replace(target)
-            _sync_folder(target.parent)
+            to_disk(target.parent)
         finally:
             Path(name).unlink(missing_ok=True)
 
@@ -80,7 +81,7 @@ class LocalStorage:
         except FileNotFoundError:
             if not target.exists():
                 raise
-        _sync_folder(target.parent)
+        to_disk(target.parent)
 
     def delete(self, path: str) -> None:
         (self._base / path).unlink(missing_ok=True)
@@ -143,14 +144,6 @@ class ArrowStorage:
 
     def _at(self, path: str) -> str:
         return f"{self._base.rstrip('/')}/{path}"
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # A folder of this user's in the system's temporary folder: another user may have made one of that name before.

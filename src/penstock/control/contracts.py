@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.control.core.messages import Observation, PipelineOrder
     from penstock.control.core.records import NodeRecord, Submission
     from penstock.control.deployment import Analysis, DeployPlan, RoundReading
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.modelling.library import ModelLibrary
 
 
 class Executors(Protocol):
@@ -66,7 +68,12 @@ class Nodes(Protocol):
 
 
 class Sizing(Protocol):
-    """Pure: the same submission and rate give the same answer. None where no model says anything."""
+    """Pure: the same submission and rate give the same answer. None where no model says anything.
+
+    The allocator is that of the submission's choices."""
+
+    def definition(self, submission: Submission) -> tuple[Pipeline, ModelLibrary] | None:
+        """The pipeline and the models it is planned with; None: only slots are known of it."""
 
     def units_for(self, submission: Submission, rate: float) -> int | None: ...
 

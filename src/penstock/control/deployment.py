@@ -480,7 +480,9 @@ def _slower(model: Model, factor: float) -> Model:
         )
         for point in model.points
     )
-    return replace(model, points=points)
+    keyed = model.measured_on.keyed_us
+    measured_on = model.measured_on.model_copy(update={"keyed_us": None if keyed is None else keyed * factor})
+    return replace(model, points=points, measured_on=measured_on)
 
 
 def _dearer(profile: TaskProfile, factor: float) -> TaskProfile:

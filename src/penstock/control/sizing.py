@@ -47,36 +47,53 @@ class ModelSizing:
     _usage: dict[tuple[str, float], tuple[float, float] | None] = field(default_factory=dict)
     _gains: dict[str, Mapping[str, float]] = field(default_factory=dict)
     _batch_costs: dict[str, float] = field(default_factory=dict)
+    _definitions: dict[str, Pipeline] = field(default_factory=dict)
+
+    def definition(self, submission: Submission) -> tuple[Pipeline, ModelLibrary]:
+        key = fingerprint_of(submission)
+        if key not in self._definitions:
+            _remember(self._definitions, key, pipeline_of(submission))
+        return self._definitions[key], self.library
+
+    def _allocator(self, submission: Submission) -> str:
+        return submission.choices.allocator or self.allocator
+
+    def _key(self, submission: Submission) -> str:
+        return f"{self._allocator(submission)} {fingerprint_of(submission)}"
 
     def units_for(self, submission: Submission, rate: float) -> int | None:
         """Slots the allocation needs, in whole units; None where no operator needs more at a higher rate."""
-        key = (_key(submission), rate)
+        key = (self._key(submission), rate)
         if key not in self._units:
-            planner = self.planner(submission)
-            _remember(self._units, key, None if planner is None else self._count(planner, rate))
+            planner, allocator = self.planner(submission), self._allocator(submission)
+            _remember(self._units, key, None if planner is None else self._count(planner, rate, allocator))
         return self._units[key]
 
     def rate_on(self, submission: Submission, units: int) -> float | None:
         """The highest rate whose allocation needs no more than so many units."""
-        key = (_key(submission), units)
+        key = (self._key(submission), units)
         if key not in self._rates:
             planner = self.planner(submission)
-            _remember(self._rates, key, None if planner is None else self._highest(planner, units))
+            _remember(
+                self._rates,
+                key,
+                None if planner is None else self._highest(planner, units, self._allocator(submission)),
+            )
         return self._rates[key]
 
     def usage(self, submission: Submission, rate: float) -> tuple[float, float] | None:
         """Cores and MB of its executors at so many tuples/s, by the models; None where they say nothing."""
-        key = (_key(submission), float(f"{rate:.2g}"))
+        key = (self._key(submission), float(f"{rate:.2g}"))
         if key not in self._usage:
-            planner = self.planner(submission)
-            _remember(self._usage, key, None if planner is None else self._used(planner, key[1]))
+            planner, allocator = self.planner(submission), self._allocator(submission)
+            _remember(self._usage, key, None if planner is None else self._used(planner, key[1], allocator))
         return self._usage[key]
 
-    def _used(self, planner: Planner, rate: float) -> tuple[float, float] | None:
+    def _used(self, planner: Planner, rate: float, allocator: str) -> tuple[float, float] | None:
         if not rate > 0:
             return 0.0, 0.0
         try:
-            operators = planner.allocate(rate, ALLOCATORS.create(self.allocator)).operators
+            operators = planner.allocate(rate, ALLOCATORS.create(allocator)).operators
         except (BadInputError, ArithmeticError):
             return None
         memory = sum(operator.memory for operator in operators) * DEFAULT_SLOT_MEMORY_MB
@@ -84,23 +101,23 @@ class ModelSizing:
 
     def gains_of(self, submission: Submission) -> Mapping[str, float]:
         """Tuples that come to each operator for one of a source's."""
-        key = _key(submission)
+        key = fingerprint_of(submission)
         if key not in self._gains:
-            self._gains[key] = {name: gain.at(1.0) for name, gain in gains(pipeline_of(submission)).items()}
+            self._gains[key] = {name: gain.at(1.0) for name, gain in gains(self.definition(submission)[0]).items()}
         return self._gains[key]
 
     def batch_cost(self, submission: Submission) -> float:
-        key = _key(submission)
+        key = fingerprint_of(submission)
         if key not in self._batch_costs:
-            demands = demands_to_run(pipeline_of(submission), self.library).values()
+            demands = demands_to_run(self.definition(submission)[0], self.library).values()
             self._batch_costs[key] = batch_overhead_seconds([model for model in demands if isinstance(model, Model)])
         return self._batch_costs[key]
 
     def planner(self, submission: Submission) -> Planner | None:
         """What plans it on nodes of one unit; None where its models say nothing."""
-        key = _key(submission)
+        key = fingerprint_of(submission)
         if key not in self._planners:
-            self._planners[key] = self._made(pipeline_of(submission))
+            self._planners[key] = self._made(self.definition(submission)[0])
         return self._planners[key]
 
     def _made(self, pipeline: Pipeline) -> Planner | None:
@@ -113,25 +130,25 @@ class ModelSizing:
         planner = Planner(pipeline, self.library, equal_nodes(1, self.unit_slots, ""))
         return planner if planner.grows_with_rate else None
 
-    def _count(self, planner: Planner, rate: float) -> int:
+    def _count(self, planner: Planner, rate: float, allocator: str) -> int:
         """What cannot be counted is more than anybody may have."""
         if not rate > 0:
             return 1
         try:
-            slots = planner.allocate(rate, ALLOCATORS.create(self.allocator)).slots_with_sources_and_sinks
+            slots = planner.allocate(rate, ALLOCATORS.create(allocator)).slots_with_sources_and_sinks
         except (BadInputError, ArithmeticError):
             return MOST_UNITS
         return min(MOST_UNITS, max(1, -(-slots // self.unit_slots)))
 
-    def _highest(self, planner: Planner, units: int) -> float:
+    def _highest(self, planner: Planner, units: int, allocator: str) -> float:
         low, high = 0.0, 1.0
-        while high < HIGHEST_RATE and self._count(planner, high) <= units:
+        while high < HIGHEST_RATE and self._count(planner, high, allocator) <= units:
             low, high = high, 2 * high
         for _ in range(HALVINGS):
             if high - low <= 1e-3 * high:
                 break
             middle = (low + high) / 2
-            low, high = (middle, high) if self._count(planner, middle) <= units else (low, middle)
+            low, high = (middle, high) if self._count(planner, middle, allocator) <= units else (low, middle)
         return low
 
 
@@ -146,5 +163,5 @@ def pipeline_of(submission: Submission) -> Pipeline:
     return parse_pipeline(submission.definition or submission.pipeline, f"pipeline '{submission.name}'")
 
 
-def _key(submission: Submission) -> str:
+def fingerprint_of(submission: Submission) -> str:
     return submission.fingerprint or json.dumps(submission.pipeline, sort_keys=True)

@@ -56,12 +56,32 @@ def decimal_digits(kind: str) -> tuple[int, int] | None:
     return None if match is None else (int(match[1]), int(match[2]))
 
 
-FUNCTIONS = ("count", "sum", "avg", "min", "max", "first", "last", "stddev", "approx_count_distinct", "top_N")
+FUNCTIONS = (
+    "count",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "first",
+    "last",
+    "stddev",
+    "approx_count_distinct",
+    "top_N",
+    "ranking_N",
+)
 TOP = re.compile(r"^top_([1-9][0-9]{0,3})$")
 """`top_3(amount)`: the three greatest values, the greatest first; fewer while there are fewer."""
-RESERVED = ("window_start", "window_end")
+RANKING = re.compile(r"^ranking_([1-9][0-9]{0,3})$")
+"""`ranking_3(count, word)`: the three words with the greatest counts, the greatest first and then by name, as JSON:
+`[{"count": 7, "value": "the"}, ...]`. `ranking_3(first)` merges such rankings."""
+RANKED_TYPES = ("tinyint", "smallint", "int", "bigint")
+"""Types by which values are ranked."""
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+RESERVED = (WINDOW_START, WINDOW_END)
 
-_CALL = re.compile(r"^(?P<function>[a-z_]+[0-9]*)(?:\((?P<field>[A-Za-z_][A-Za-z0-9_]*)\))?$")
+_CALL = re.compile(
+    r"^(?P<function>[a-z_]+[0-9]*)(?:\((?P<fields>[A-Za-z_][A-Za-z0-9_]*(?:, *[A-Za-z_][A-Za-z0-9_]*)*)\))?$"
+)
 _BETWEEN_FIELDS = re.compile(r",(?![^()]*\))")
 _IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
@@ -88,6 +108,16 @@ def top_count(function: str) -> int | None:
     """Return how many rows `top_N` keeps; None for another function."""
     call = TOP.match(function)
     return None if call is None else int(call[1])
+
+
+def ranking_count(function: str) -> int | None:
+    """Return how many values `ranking_N` keeps; None for another function."""
+    call = RANKING.match(function)
+    return None if call is None else int(call[1])
+
+
+def _keeps_some(function: str) -> bool:
+    return top_count(function) is not None or ranking_count(function) is not None
 
 
 class Aggregate(Spec):
@@ -123,17 +153,35 @@ class Aggregate(Spec):
             types[name] = kind
         return types
 
-    def calls(self) -> dict[str, tuple[str, str | None]]:
-        """Function and field by output."""
+    def calls(self) -> dict[str, tuple[str, tuple[str, ...]]]:
+        """Function and fields by output."""
         calls = {}
         for output, text in self.outputs.items():
             call = _CALL.match(text)
-            if call is None or not (call["function"] in FUNCTIONS or TOP.match(call["function"])):
+            if call is None or not (call["function"] in FUNCTIONS or _keeps_some(call["function"])):
                 raise ValueError(f"outputs.{output}: expected a function of {', '.join(FUNCTIONS)}, found '{text}'")
-            if call["field"] is None and call["function"] != "count":
-                raise ValueError(f"outputs.{output}: {call['function']} needs a field: {call['function']}(FIELD)")
-            calls[output] = (call["function"], call["field"])
+            fields = tuple(name.strip() for name in call["fields"].split(",")) if call["fields"] else ()
+            self._check_fields(output, call["function"], fields)
+            calls[output] = (call["function"], fields)
         return calls
+
+    def _check_fields(self, output: str, function: str, fields: tuple[str, ...]) -> None:
+        most = 1 if ranking_count(function) is None else 2
+        if not fields and function != "count":
+            raise ValueError(f"outputs.{output}: {function} needs a field: {function}(FIELD)")
+        if len(fields) > most:
+            raise ValueError(f"outputs.{output}: {function} takes at most {most} field{'s' if most > 1 else ''}")
+        columns = self.columns
+        for name in fields:
+            if name not in columns:
+                raise ValueError(f"outputs.{output}: '{name}' is not one of the fields: {', '.join(columns)}")
+        if ranking_count(function) is None:
+            return
+        if columns[fields[-1]] != "string" or (len(fields) == most and columns[fields[0]] not in RANKED_TYPES):
+            raise ValueError(
+                f"outputs.{output}: {function} takes a whole number and a string: {function}(COUNT, NAME); or a string "
+                "with rankings"
+            )
 
     @field_validator("outputs")
     @classmethod
@@ -148,9 +196,7 @@ class Aggregate(Spec):
         for name in self.keys:
             if name not in columns:
                 raise ValueError(f"key '{name}' is not one of the fields: {', '.join(columns)}")
-        for output, (_, field) in self.calls().items():
-            if field is not None and field not in columns:
-                raise ValueError(f"outputs.{output}: '{field}' is not one of the fields: {', '.join(columns)}")
+        for output in self.calls():
             if output in self.keys or output in RESERVED or not _IDENTIFIER.match(output):
                 raise ValueError(f"outputs.{output}: a key has that name, or it is no plain name")
         if self.window_seconds is None and (

@@ -20,7 +20,7 @@ from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import UNCONSTRAINED, Operator, Pipeline, PipelineConstraints, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
@@ -62,6 +62,19 @@ def per_of(operator: Operator) -> Per | None:
 def is_sparks_own(operator: Operator) -> bool:
     """Return whether the operator is part of Spark's query, as far as the pipeline declares it."""
     return operator.aggregate is not None or per_of(operator) is Per.DATAFRAME
+
+
+def fused_only(pipeline: Pipeline) -> tuple[str, ...]:
+    """Return the operators that run only in Spark's query: functions of DataFrames, as far as the pipeline declares
+    them. Aggregations run placed as well."""
+    operators = pipeline.operators.values()
+    return tuple(o.name for o in operators if o.aggregate is None and per_of(o) is Per.DATAFRAME)
+
+
+def why_not_placed(operators: Sequence[str]) -> str:
+    """Return why a pipeline with these operators, which run only in Spark's query, cannot run placed."""
+    what = "is a function" if len(operators) == 1 else "are functions"
+    return f"cannot run placed: {', '.join(operators)} {what} of DataFrames, which only a fused run executes"
 
 
 def frame_function(operator: Operator) -> Callable[[Any], Any] | None:

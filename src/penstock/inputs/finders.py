@@ -408,8 +408,7 @@ def segments_of(
     return segmentation(pipeline_to_cut, policy, costs)
 
 
-# Built-in pipelines and clusters. The micro pipelines of the slot-aware mapping take other operators by options, as in
-# `micro-star:bound=memory,selectivity=2`.
+# Built-in pipelines and clusters. Some take options: `micro-star:bound=memory,selectivity=2`, `event-tp:service=0.02`.
 
 
 CODE = "penstock.workloads.applications.micro:"
@@ -454,7 +453,26 @@ class MicroOptions:
         return "-".join(parts)
 
 
-MICRO_SHAPES = ("micro-linear", "micro-diamond", "micro-star")
+@dataclass(frozen=True)
+class ServiceOptions:
+    service: Weight | None = None
+    """CPU seconds of the operator that has a service time, for a tuple; None: as declared."""
+
+    def applied_to(self, shape: Pipeline) -> Pipeline:
+        if self.service is None:
+            return shape
+        operators = [self._operator(operator) for operator in shape.operators.values()]
+        return Pipeline.of(f"{shape.name}-{self.service:g}", operators, shape.streams, shape.constraints)
+
+    def _operator(self, operator: Operator) -> Operator:
+        code, times, _ = str(operator.run).partition("*")
+        return operator.model_copy(update={"run": f"{code}*{self.service!r}"}) if times else operator
+
+
+OPTIONS_OF: dict[str, type[MicroOptions | ServiceOptions]] = {
+    **dict.fromkeys(("micro-linear", "micro-diamond", "micro-star"), MicroOptions),
+    **dict.fromkeys(("event-tp", "archival-tp", "tp1", "tp2"), ServiceOptions),
+}
 """Built-in pipelines that take options."""
 
 
@@ -470,13 +488,13 @@ def builtin_pipeline(name: str) -> Pipeline:
 
 def has_options(name: str) -> bool:
     """`micro-linear:bound=io`; a hyphen stands in no name of a module."""
-    return ":" in name and name.partition(":")[0] in MICRO_SHAPES
+    return ":" in name and name.partition(":")[0] in OPTIONS_OF
 
 
 def builtin_with_options(name: str) -> Pipeline:
     """A built-in pipeline as its options (`NAME:option=value,option=value`) change it."""
     shape, _, options = name.partition(":")
-    return with_options(MicroOptions, f"pipeline '{shape}'", options).applied_to(builtin_pipeline(shape))
+    return with_options(OPTIONS_OF[shape], f"pipeline '{shape}'", options).applied_to(builtin_pipeline(shape))
 
 
 def known_clusters() -> list[str]:

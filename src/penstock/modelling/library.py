@@ -25,6 +25,7 @@ from penstock.modelling.model import (
     MeasuredOn,
     Model,
     Point,
+    as_placed,
 )
 from penstock.modelling.task_profile import TaskProfile, handled_per_tuple, model_of
 
@@ -288,6 +289,11 @@ def _demand_of(
     return library.get(name, f"operator '{operator.name}'")
 
 
+def placed_demands(demands: Mapping[str, Model | FixedDemand | None]) -> Mapping[str, Model | FixedDemand | None]:
+    """Return the demands of a placed run, which executes aggregations by itself."""
+    return {name: as_placed(demand) if isinstance(demand, Model) else demand for name, demand in demands.items()}
+
+
 def profiles_of(pipeline: Pipeline, library: ModelLibrary) -> Mapping[str, TaskProfile]:
     """The task profile of every operator that has one and does not declare its demand."""
     named = {
@@ -465,20 +471,25 @@ def doubts_about(
 def unmeasured(pipeline: Pipeline, demands: Mapping[str, Model | FixedDemand | None]) -> list[str]:
     """Return warnings about operators without a model: declared or assumed demands give no rate."""
     declared = [name for name, demand in demands.items() if demand is None]
-    guessed = [
-        name
-        for name, demand in demands.items()
-        if isinstance(demand, FixedDemand) and pipeline.operators[name].kind is Kind.OPERATOR
-    ]
+    guessed = [name for name in unmeasured_operators(pipeline, demands) if name not in declared]
     warnings = []
     if declared:
-        warnings.append(f"no model for {', '.join(declared)}: assumed to keep up at any rate")
+        warnings.append(f"no model for {', '.join(declared)}: their highest rate is unknown")
     if guessed:
         warnings.append(
-            f"no model for {', '.join(guessed)}: one thread is assumed to keep up at any rate; "
+            f"no model for {', '.join(guessed)}: planned with one thread, whose rate is unknown; "
             f"penstock profile measures {'it' if len(guessed) == 1 else 'them'}"
         )
     return warnings
+
+
+def unmeasured_operators(pipeline: Pipeline, demands: Mapping[str, Model | FixedDemand | None]) -> tuple[str, ...]:
+    """Return the operators without a model. Sources and sinks have assumed demands and are not among them."""
+    return tuple(
+        name
+        for name, operator in pipeline.operators.items()
+        if operator.kind is Kind.OPERATOR and not isinstance(demands[name], Model)
+    )
 
 
 def changed_code(

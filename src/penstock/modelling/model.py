@@ -123,6 +123,9 @@ class MeasuredOn(Spec):
     """CPU of that part, if it is known: the rest of it is spent waiting for Spark."""
     own_batch_ms: Amount | None = None
     """For an operator that is Spark's own: milliseconds it adds to a batch, whatever its size (shuffles, state)."""
+    keyed_us: Amount | None = None
+    """For an aggregation: microseconds of CPU that a placed run, which executes it by itself, needs for a row at its
+    peak."""
     base_memory_mb: Amount | None = None
     """Memory of a worker without any operator: a slot holds this, and the memory in the models of its operators."""
     java_memory_mb: Amount | None = None
@@ -250,6 +253,30 @@ AGGREGATE_DEMAND = FixedDemand(cpu=0.20, memory=0.20)
 profiled."""
 
 
+# Models of aggregations in placed runs, where Spark does not execute them: a slot has one thread for them, which keeps
+# its core busy at its peak, `I = 1 / keyed seconds`.
+
+
+def as_placed(model: Model) -> Model:
+    """Return the model of an operator as a placed run executes it."""
+    on = model.measured_on
+    if not on.keyed_us:
+        return model
+    measured = model.points[0]
+    point = Point(
+        threads=1,
+        rate=1e6 / on.keyed_us,
+        cpu=1.0,
+        memory=measured.memory,
+        operator_cpu=1.0,
+        others_cpu=measured.others_cpu,
+        pace=measured.pace,
+        busy=1.0,
+        provenance={"rate": "CPU of a slot's own aggregation for a row of its samples"},
+    )
+    return replace(model, points=(point,))
+
+
 # Models at another CPU speed.
 #
 # The speed ("pace") is how many pieces of a fixed work a core does in a second that it is wanted
@@ -276,6 +303,7 @@ _OF_THE_ENGINE = (
     "column_handling_us",
     "column_handling_cpu_us",
     "own_batch_ms",
+    "keyed_us",
 )
 """Fields of a model for the engine's needs."""
 LEAST_WEIGHT = 0.01

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.tolerance import TOLERANCE, covers, exceeds
+from penstock.dataflow.code import why_not_placed
 from penstock.pictures.canvas import ALARM, FAINT_INK, INK, number
 from penstock.pictures.sheet import Sheet, first_fitting, fitted, text_width
 from penstock.planning.prediction.placement import Routing, SlotUsage
@@ -371,11 +372,15 @@ def _decision(plan: Plan) -> list[str]:
 
 def _forecast(plan: Plan) -> list[str]:
     prediction = plan.prediction
-    lines = [
-        f"placed, predicted to sustain {_rate(prediction.slot_aware.rate)} slot-aware, "
-        f"{_rate(prediction.shuffle.rate)} with shuffle",
-        f"latency ({prediction.routing}) {_latency(prediction.latency_ms)}",
-    ]
+    if prediction.fused_only:
+        lines = [why_not_placed(prediction.fused_only)]
+    else:
+        unmeasured = f"; {', '.join(prediction.unmeasured)} not measured" if prediction.unmeasured else ""
+        lines = [
+            f"placed, predicted to sustain {'at most ' if unmeasured else ''}{_rate(prediction.slot_aware.rate)} "
+            f"slot-aware, {_rate(prediction.shuffle.rate)} with shuffle{unmeasured}",
+            f"latency ({prediction.routing}) {_latency(prediction.latency_ms)}",
+        ]
     forecast = prediction.forecast
     if forecast.max_rate is not None:
         latency = _latency(forecast.latency_values or {})
@@ -572,7 +577,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _rate(rate: float) -> str:
-    return f"{number(rate)}/s" if math.isfinite(rate) else "any rate"
+    return f"{number(rate)}/s" if math.isfinite(rate) else "an unknown rate"
 
 
 def _duration(milliseconds: float) -> str:

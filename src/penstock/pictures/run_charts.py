@@ -133,15 +133,7 @@ def _draw_rates(axes: Axes, history: tuple[Moment, ...], load: Load | None, pred
         else:
             axes.plot([], [], color=PREDICTED_COLOUR, linewidth=1.2, linestyle=":", label=f"{label} (off the chart)")
     axes.set_ylim(0, 1.12 * highest or 1.0)
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1.0),
-        ncols=3,
-        frameon=False,
-        fontsize=8.5,
-        borderaxespad=0.2,
-        labelcolor=INK,
-    )
+    _legend(axes)
 
 
 def _draw_backlog(axes: Axes, history: tuple[Moment, ...]) -> None:
@@ -168,7 +160,7 @@ def _draw_latency(axes: Axes, history: tuple[Moment, ...]) -> None:
     p50 = [moment.p50 or 0.0 for moment in known]
     axes.plot(times, p50, color=LATENCY_COLOUR, linewidth=1.6, marker=_marker(times), label="p50")
     axes.set_ylim(0, 1.12 * max(p95, default=0.0) or 1.0)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, frameon=False, fontsize=8.5, borderaxespad=0.2)
+    _legend(axes)
 
 
 def _finish(axes: Axes, label: str) -> None:

@@ -34,10 +34,7 @@ class Compared:
             "slots": plan.document()["slots"],
             "nodes": len(plan.cluster.nodes),
             "price_per_hour": plan.cluster.price,
-            "rate": {
-                "shuffle": finite(plan.prediction.shuffle.rate),
-                "slot_aware": finite(plan.prediction.slot_aware.rate),
-            },
+            **plan.prediction.rates_document(),
             "highest_slot_cpu": max(used.cpu for used in plan.prediction.slots.values()),
             "highest_slot_memory": max(used.memory for used in plan.prediction.slots.values()),
             "latency_ms": {name: finite(value) for name, value in plan.prediction.latency_ms.items()},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.tolerance import covers
 from penstock.cluster.topology import MEMORY
-from penstock.dataflow.code import pipeline_document
+from penstock.dataflow.code import pipeline_document, why_not_placed
 from penstock.modelling.library import models_document
 from penstock.planning.prediction.placement import Routing, SlotUsage, node_usage
 
@@ -49,6 +49,10 @@ class Prediction:
     network_cost: float
     forecast: RunForecast
     """Prediction of a run by the engine of the plan; all else is of the placement, by the models alone."""
+    unmeasured: tuple[str, ...] = ()
+    """Operators without a model: the rates are upper bounds, set by the others."""
+    fused_only: tuple[str, ...] = ()
+    """Operators that cannot run placed: there is no placed rate."""
 
     @property
     def supported(self) -> SupportedRate:
@@ -58,6 +62,16 @@ class Prediction:
     @property
     def nodes(self) -> Mapping[str, SlotUsage]:
         return node_usage(self.slots)
+
+    def rates_document(self) -> dict[str, Any]:
+        """Rates of the placement by routing: predicted, or upper bounds if operators were not measured; null if the
+        pipeline cannot run placed."""
+        ways = {"shuffle": self.shuffle, "slot_aware": self.slot_aware, "declared": self.declared}
+        rates = {name: finite(supported.rate) for name, supported in ways.items()}
+        unknown = dict.fromkeys(ways)
+        if self.fused_only:
+            return {"rate": unknown}
+        return {"rate": unknown, "upper_bound": rates} if self.unmeasured else {"rate": rates}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +142,8 @@ class Plan:
         machines = self.machines
         return {
             **self.forecast.document(),
+            "unmeasured": list(self.prediction.unmeasured),
+            "cannot_run_placed": list(self.prediction.fused_only),
             "machines": [{"name": n.name, "size": n.size, "slots": n.slots, "price": n.price} for n in machines.nodes],
             "price_per_hour": machines.price,
             "currency": self.currency,
@@ -168,8 +184,6 @@ class Plan:
     def __str__(self) -> str:
         """What it takes and what it will do; `document()` has the rest."""
         nodes, price = len(self.cluster.nodes), self.cluster.price
-        supported = self.prediction.supported
-        limit = f", limited by {supported.bottleneck}" if supported.bottleneck else ""
         highest = self.forecast.max_rate
         fused = "" if highest is None or self.engine != FUSED else f"; {highest.value:,.4g} tuples/s fused"
         return "\n".join(
@@ -177,10 +191,19 @@ class Plan:
                 f"{self.pipeline.name} at {self.rate:,.6g} tuples/s, by {self.allocation.allocator} and "
                 f"{self.placement.placer}: {self.slots_used} slots on {nodes} machine{'' if nodes == 1 else 's'}"
                 + ("" if price is None else f", {price:,.3f} {self.currency} per hour"),
-                f"predicted  {supported.rate:,.4g} tuples/s placed{limit}{fused}",
+                f"predicted  {self._placed_words()}{fused}",
                 *(f"warning    {warning}" for warning in self.warnings),
             ]
         )
+
+    def _placed_words(self) -> str:
+        supported = self.prediction.supported
+        limit = f", limited by {supported.bottleneck}" if supported.bottleneck else ""
+        if self.prediction.fused_only:
+            return why_not_placed(self.prediction.fused_only)
+        if self.prediction.unmeasured:
+            return f"unknown: {', '.join(self.prediction.unmeasured)} not measured"
+        return f"{supported.rate:,.4g} tuples/s placed{limit}"
 
     def document(self) -> dict[str, Any]:
         """The plain contents of a plan file, and of `penstock plan --json`."""
@@ -224,11 +247,7 @@ class Plan:
             ],
             "prediction": {
                 "routing": str(prediction.routing),
-                "rate": {
-                    "shuffle": finite(prediction.shuffle.rate),
-                    "slot_aware": finite(prediction.slot_aware.rate),
-                    "declared": finite(prediction.declared.rate),
-                },
+                **prediction.rates_document(),
                 "rate_range": {name: list(map(finite, ends)) for name, ends in prediction.rate_range.items()},
                 "bottleneck": {
                     "shuffle": prediction.shuffle.bottleneck,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.base.errors import BadInputError, Refusal, Shortage
 from penstock.base.tolerance import covers, exceeds
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Acquisition, Catalogue, rent
+from penstock.dataflow.code import fused_only
 from penstock.dataflow.pipeline import (
     ANYWHERE,
     UNCONSTRAINED,
@@ -23,7 +24,7 @@ from penstock.dataflow.pipeline import (
     gains,
     stream_rates,
 )
-from penstock.modelling.library import demands_of, profiles_of, unmeasured
+from penstock.modelling.library import demands_of, placed_demands, profiles_of, unmeasured, unmeasured_operators
 from penstock.modelling.model import FixedDemand, Model
 from penstock.modelling.task_profile import handled_per_tuple, profile_of, traffic_of
 from penstock.planning.allocation.contract import (
@@ -251,6 +252,11 @@ class Planner:
 
     @cached_property
     def demands(self) -> Demands:
+        """Demands of operators on the slots they are placed on."""
+        return placed_demands(self._fused_demands)
+
+    @cached_property
+    def _fused_demands(self) -> Demands:
         return demands_of(self.pipeline, self.library, self.slot_memory_mb)
 
     @cached_property
@@ -452,6 +458,8 @@ class Planner:
             forecast=self._placed_forecast(rate, cluster, threads)
             if self.engine == PLACED
             else self._fused_forecast(rate, cluster, len(threads), utilisation),
+            unmeasured=unmeasured_operators(self.pipeline, demands),
+            fused_only=fused_only(self.pipeline),
         )
 
     def _placed_forecast(self, rate: float, cluster: Cluster, threads: Mapping[Slot, Mapping[str, int]]) -> RunForecast:
@@ -465,7 +473,7 @@ class Planner:
         given_cores = sum(node.capacity[CPU] for node in cluster.nodes) / CPU_POINTS_PER_SLOT
         sizing = FusedSizing(
             self.pipeline,
-            self.demands,
+            self._fused_demands,
             rate,
             rate / utilisation,
             self.assumptions.batch_interval_ms / 1000,

@@ -407,6 +407,7 @@ class Profile:
     def _measure_sparks_own(self, session: Any, name: str, code: Logic, own: OwnSample, engine: EngineCost) -> None:
         """One point: an operator of Spark's own has the threads Spark gives it, one in a slot. `S = s B / (B + o)` is
         what a model means by the time for a row."""
+        from penstock.profiling.keyed_rows import keyed_seconds  # noqa: PLC0415 - pyarrow and pandas load when used
         from penstock.profiling.samples import SampledFlow  # noqa: PLC0415
         from penstock.profiling.spark_operators import measure_sparks_own, together  # noqa: PLC0415 - Spark loads only when it is used
 
@@ -417,7 +418,8 @@ class Profile:
         if cost.selectivity is not None:
             self._flows[name] = SampledFlow(sum(sample.rows.num_rows for sample in own.inputs), cost.selectivity)
         point = own_point(part / cost.row_seconds, part, cost.others, cost.pace)
-        self._keep(name, code, (point,), engine, own_batch_seconds=cost.batch_seconds)
+        keyed = None if own.aggregate is None else keyed_seconds(own.aggregate, own.inputs[0].rows)
+        self._keep(name, code, (point,), engine, own_batch_seconds=cost.batch_seconds, keyed_row_seconds=keyed)
         self._listener.on_point(name, point)
         self._done += 1
 
@@ -487,6 +489,7 @@ class Profile:
         points: tuple[Point, ...],
         engine: EngineCost,
         own_batch_seconds: float | None = None,
+        keyed_row_seconds: float | None = None,
     ) -> None:
         own = own_batch_seconds is not None
         flow = self._flows.get(name)
@@ -510,6 +513,7 @@ class Profile:
                 "column_handling_us": None if own else 1e6 * engine.column_seconds,
                 "column_handling_cpu_us": None if own else 1e6 * engine.column_cpu_seconds,
                 "own_batch_ms": None if own_batch_seconds is None else 1000 * own_batch_seconds,
+                "keyed_us": None if keyed_row_seconds is None else 1e6 * keyed_row_seconds,
                 "base_memory_mb": engine.base_memory_mb,
             }
         )

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.dataflow.aggregate import Aggregate
     from penstock.dataflow.logic import Logic
     from penstock.runtime.account import Account
     from penstock.runtime.batch import Batch
@@ -93,6 +94,8 @@ class OwnSample:
     inputs: list[OperatorSample]
     apply: Callable[..., DataFrame]
     mode: str
+    aggregate: Aggregate | None = None
+    """None: it is a function of DataFrames."""
 
 
 @dataclass
@@ -184,7 +187,9 @@ def _taken(
             inputs = [_of_frame(frame.limit(SAMPLES).toArrow()) for frame in builder.inputs_of(name)]
             if all(input_sample.rows.num_rows for input_sample in inputs):
                 times = [_event_times(frame) for frame in streams.inputs_of(name)]
-                taken.sparks_own[name] = OwnSample(inputs, _applied(builder, name, times), mode.value)
+                taken.sparks_own[name] = OwnSample(
+                    inputs, _applied(builder, name, times), mode.value, needed.operators[name].aggregate
+                )
     except PySparkException as error:
         raise RunFailedError(f"no tuple came through pipeline '{pipeline.name}': {reason(str(error))}") from error
     return taken

@@ -447,9 +447,12 @@ class RunFolder:
 
 
 def is_run(place: str | Path) -> bool:
-    """Whether a run was started there."""
+    """Return whether a run was started there. Raise BadInputError if that cannot be read."""
     where = run_place(place)
-    return "run.json" in storage(where).list("") if is_url(where) else (Path(where) / "run.json").exists()
+    try:
+        return "run.json" in storage(where).list("") if is_url(where) else (Path(where) / "run.json").exists()
+    except OSError as error:
+        raise BadInputError(f"{where}: cannot be read: {str(error).splitlines()[0]}") from error
 
 
 def is_url(place: str) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from penstock.base.files import private_folder
+from penstock.base.text import is_whole
 
 if TYPE_CHECKING:
     from penstock.connectors.storage import Storage
@@ -42,7 +43,7 @@ class FolderCopy:
         private_folder(self.folder)
         for other in self.folder.parent.iterdir():
             process = other.name.split("-")[1:2]
-            if process and process[0].isdecimal() and not _is_alive(int(process[0])):
+            if process and is_whole(process[0]) and not _is_alive(int(process[0])):
                 shutil.rmtree(other, ignore_errors=True)
         for path in self._store.list_all(FILES):
             target = self.folder / Path(path).relative_to(FILES)

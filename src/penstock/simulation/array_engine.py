@@ -15,7 +15,7 @@ from penstock.simulation import queueing as serving
 from penstock.simulation.array_stage import NEVER, StageRun, Tuples
 from penstock.simulation.counters import Counters, full_note
 from penstock.simulation.layout import emissions_of, layout, nanoseconds, processors_of, window_ends
-from penstock.simulation.outcome import SimulationOutcome, uses_of
+from penstock.simulation.outcome import outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.cluster.topology import Slot
     from penstock.simulation import contention
     from penstock.simulation.layout import Lane, StageLayout
-    from penstock.simulation.outcome import PipelineOutcome
+    from penstock.simulation.outcome import PipelineOutcome, SimulationOutcome
     from penstock.simulation.scenario import Scenario, SimulatedPipeline, Switch
 
 
@@ -275,15 +275,4 @@ def simulate_arrays(scenario: Scenario, progress: Callable[[float], None] | None
             processors.next_window(end - start)
         if progress is not None:
             progress(end / (scenario.seconds * 1e9))
-    outcomes = {run.pipeline.name: run.finish() for run in runs}
-    slots, nodes = uses_of(scenario, [run.counters for run in runs])
-    return SimulationOutcome(
-        engine="arrays",
-        seconds=scenario.seconds,
-        warm_up=scenario.warm_up,
-        pipelines=outcomes,
-        slots=slots,
-        nodes=nodes,
-        hops=sum(run.counters.hops for run in runs),
-        notes=tuple(note for run in runs for note in run.notes),
-    )
+    return outcome_of("arrays", scenario, runs)

@@ -12,7 +12,7 @@ from penstock.simulation import contention
 from penstock.simulation.counters import full_note
 from penstock.simulation.event_flow import EventFlow, EventTuple
 from penstock.simulation.layout import layout, nanoseconds, processors_of, window_ends
-from penstock.simulation.outcome import Bottleneck, SimulationOutcome, uses_of
+from penstock.simulation.outcome import Bottleneck, outcome_of
 from penstock.simulation.scenario import NANOSECONDS
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.simulation.contention import Processors
     from penstock.simulation.event_flow import EventStage
-    from penstock.simulation.outcome import PipelineOutcome
+    from penstock.simulation.outcome import PipelineOutcome, SimulationOutcome
     from penstock.simulation.scenario import Scenario, Switch
 
 
@@ -262,18 +262,7 @@ class _Events:
             method(time, *arguments)
             if draining:
                 self._look_for_drained(time)
-        outcomes = {run.pipeline.name: run.finish() for run in self._runs}
-        slots, nodes = uses_of(scenario, [run.counters for run in self._runs])
-        return SimulationOutcome(
-            engine="events",
-            seconds=scenario.seconds,
-            warm_up=scenario.warm_up,
-            pipelines=outcomes,
-            slots=slots,
-            nodes=nodes,
-            hops=sum(run.counters.hops for run in self._runs),
-            notes=tuple(note for run in self._runs for note in run.notes),
-        )
+        return outcome_of("events", scenario, self._runs)
 
     def _between(self, now: int) -> None:
         """A window begins: speeds, outages, switches."""

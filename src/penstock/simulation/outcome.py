@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Slot
     from penstock.simulation.counters import Counters
-    from penstock.simulation.scenario import Scenario
+    from penstock.simulation.scenario import Scenario, SimulatedPipeline
 
     Floats = NDArray[np.float64]
 
@@ -210,10 +210,42 @@ class SimulationOutcome:
         return means
 
 
+class FinishedRun(Protocol):
+    """A pipeline whose simulation has ended, in either engine."""
+
+    @property
+    def pipeline(self) -> SimulatedPipeline: ...
+
+    @property
+    def counters(self) -> Counters: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    def finish(self) -> PipelineOutcome:
+        """Count the tuples still outside and inside, and return the sums."""
+
+
+def outcome_of(engine: str, scenario: Scenario, runs: Sequence[FinishedRun]) -> SimulationOutcome:
+    """Return everything that the runs of a scenario saw."""
+    outcomes = {run.pipeline.name: run.finish() for run in runs}
+    slots, nodes = _uses_of(scenario, [run.counters for run in runs])
+    return SimulationOutcome(
+        engine=engine,
+        seconds=scenario.seconds,
+        warm_up=scenario.warm_up,
+        pipelines=outcomes,
+        slots=slots,
+        nodes=nodes,
+        hops=sum(run.counters.hops for run in runs),
+        notes=tuple(note for run in runs for note in run.notes),
+    )
+
+
 # CPU and memory of slots and nodes, from the work of their stations.
 
 
-def uses_of(scenario: Scenario, counters: Sequence[Counters]) -> tuple[dict[Slot, Use], dict[str, Use]]:
+def _uses_of(scenario: Scenario, counters: Sequence[Counters]) -> tuple[dict[Slot, Use], dict[str, Use]]:
     """Past the warm-up: CPU over the time, memory of a station `idle + (peak - idle) * min(1, rate / peak rate)`.
 
     Stations that were there part of the time count for their part.

@@ -31,6 +31,9 @@ class RatePerUnit:
 
     rate: float = 10.0
 
+    def definition(self, _: Submission) -> None:
+        """Return None: only slots are known of any pipeline."""
+
     def units_for(self, _: Submission, rate: float) -> int | None:
         return max(1, -int(-rate // self.rate))
 

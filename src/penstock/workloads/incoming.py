@@ -21,6 +21,14 @@ def message_of(row: dict[str, Any], make: Callable[[int], dict[str, Any]]) -> di
     return parsed_message(value)
 
 
+def line_of(row: dict[str, Any], make: Callable[[int], str]) -> str:
+    """Return the message as a line of text; `make` makes that of a number."""
+    value = row["value"]
+    if isinstance(value, int):
+        return make(value)
+    return value if isinstance(value, str) else bytes(value).decode()
+
+
 def number_of(row: dict[str, Any]) -> int:
     """The number of the message: what reference tasks work on, and send on to each other."""
     value = row["value"]

@@ -31,7 +31,7 @@ from penstock.connectors.log_contract import UnknownTopicError
 from penstock.connectors.topic_address import LogAddress, parse_topic
 from penstock.dataflow.load import MOST_RATE, Load, parse_load
 from penstock.dataflow.secrets import check_no_secret
-from penstock.workloads.applications.messages import Draws, happened, messages
+from penstock.workloads.applications.messages import batch_reading, gateway_line, messages, reading_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,9 +72,9 @@ class ProducerSpec(Versioned):
     options: dict[str, str] = Field(default_factory=dict)
     """kafka.*: how to reach Kafka, as in sources."""
     event_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Of data `batches`: the part of the batches that are events."""
+    """Of data `batches` and `gateway-lines`: the part of the batches that are events."""
     batch_length: Count = 80
-    """Of data `batches`: messages of one."""
+    """Of data `batches` and `gateway-lines`: messages of one batch."""
 
     @model_validator(mode="after")
     def _one_kind_of_data(self) -> Self:
@@ -148,48 +148,26 @@ def batches(length: float, gap: float, rate: float = BATCH_RATE) -> Load:
 # Messages of a producer: made by number, or the rows of files repeated.
 
 
-BATCHES = "batches"
+BATCHES, GATEWAYS = "batches", "gateway-lines"
+Message = dict[str, Any] | str
+"""Fields, which are sent as JSON, or a line of comma-separated values, which is sent as it is."""
 TABLES = (".csv", ".parquet")
 """Endings of files whose rows have columns; all others are lines of JSON."""
-THRESHOLD = 50.0
-"""Readings above it are those of an event."""
-EVENT_READINGS = 0.9
-"""The part of an event batch's readings that are above the threshold; the detector asks for 0.8."""
 
 
-def making(spec: ProducerSpec) -> Callable[[int, int], dict[str, Any]]:
+def making(spec: ProducerSpec) -> Callable[[int, int], Message]:
     """A function of the number of a message and of its producer."""
     if spec.rows is not None:
         rows = _rows(spec.rows)
         return lambda number, producer: rows[number % len(rows)]
     if spec.data == BATCHES:
         return lambda number, producer: batch_reading(number, producer, spec.batch_length, spec.event_share)
+    if spec.data == GATEWAYS:
+        if spec.each_partition:
+            return lambda number, producer: reading_line(number, producer, spec.batch_length, spec.event_share)
+        return lambda number, producer: gateway_line(number, spec.batch_length, spec.event_share)
     make = messages(spec.data or "")
     return lambda number, producer: make(number)
-
-
-def batch_reading(number: int, producer: int, length: int, event_share: float) -> dict[str, Any]:
-    """Reading `number` of a producer whose batches have `length` of them: 002's use case 1. Whether a batch is an event
-    follows from its number alone, so that the producers of two topics make events at the same time."""
-    batch, place = divmod(number, length)
-    is_event = is_event_batch(batch, event_share)
-    # exactly the part asked for, the first of a batch
-    high = place < round(length * EVENT_READINGS) if is_event else place % 4 == 0
-    draw = Draws(number * 1009 + producer)
-    value = THRESHOLD + 1 + draw.below(40) if high else draw.below(int(THRESHOLD))
-    return {
-        "id": number,
-        "ts": happened(number),
-        "source": f"s{producer}",
-        "batch": batch,
-        "last": place == length - 1,
-        "reading": float(value),
-        "other": "x" * 40,
-    }
-
-
-def is_event_batch(batch: int, event_share: float) -> bool:
-    return Draws(batch * 7919 + 17).below(10_000) < event_share * 10_000
 
 
 def _rows(pattern: str) -> list[dict[str, Any]]:
@@ -436,13 +414,21 @@ def produce(
     )
 
 
-def _check_key(spec: ProducerSpec, make: Callable[[int, int], dict[str, Any]]) -> None:
+def _check_key(spec: ProducerSpec, make: Callable[[int, int], Message]) -> None:
     """A field that the first message does not have is a slip; later ones may be without it."""
     if spec.key is None:
         return
     first = make(int(spec.first), 0)
+    if isinstance(first, str):
+        raise BadInputError(f"key: messages of '{spec.data}' are lines, whose fields have no names")
     if spec.key not in first:
         raise BadInputError(f"key: messages have no field '{spec.key}'; {nearest(spec.key, first)}")
+
+
+def _encoded(message: Message, sent: float) -> bytes:
+    if isinstance(message, str):
+        return message.encode()
+    return json.dumps({**message, "sent": sent}, default=str).encode()
 
 
 def _key(value: object) -> bytes | None:
@@ -455,11 +441,11 @@ def _due(load: Load, at: float, spec: ProducerSpec) -> int:
 
 
 def _send(
-    stream: _Stream, until: int, make: Callable[[int, int], dict[str, Any]], target: ProducerTarget, spec: ProducerSpec
+    stream: _Stream, until: int, make: Callable[[int, int], Message], target: ProducerTarget, spec: ProducerSpec
 ) -> None:
     sent = now()
     rows = [make(int(spec.first) + number, stream.producer) for number in range(stream.sent, until)]
-    values = [json.dumps({**row, "sent": sent}, default=str).encode() for row in rows]
-    keys = None if spec.key is None else [_key(row.get(spec.key)) for row in rows]
+    values = [_encoded(row, sent) for row in rows]
+    keys = None if spec.key is None else [_key(row.get(spec.key)) for row in rows if not isinstance(row, str)]
     target.send(values, keys, stream.partition, int(sent * 1000))
     stream.sent = until

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -21,7 +19,6 @@ from penstock.testing.plant import BASE_SECONDS, SHAPES, TICK_SECONDS
 from penstock_lab.contract import Agreement, Experiment, Line
 from penstock_lab.control import oracle
 from penstock_lab.control.controllers import BandRule, FixedSize, LagRule, OurRule, PublishedLoop, TickReading, ours
-from penstock_lab.control.live import LIVE_LOADS, follow_live
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -320,7 +317,6 @@ def _mean(values: Sequence[float]) -> float:
 
 
 SEEDS, DAYS = 10, 2.0
-LIVE_SECONDS = 150.0
 QUICK_SEEDS, QUICK_DAYS = 2, 1.0
 SHOWN = ("daily", "step", "spike")
 """Loads whose course is drawn."""
@@ -333,8 +329,9 @@ class Control(Experiment):
     title: ClassVar[str] = "Controllers judged over days of load"
     figures: ClassVar[str] = "nothing published: 004 claims elasticity and shows none"
     published: ClassVar[str | None] = None
+    own: ClassVar[bool] = True
     choices: ClassVar[tuple[str, ...]] = (
-        "Loads are generated (experiments/control/loads.py); the daily one has the shape of web traffic.",
+        "Loads are generated (`penstock.testing.traffic`); the daily one has the shape of web traffic.",
         "Everybody starts with the size the profiled models give, which are wrong by up to 15 % either way.",
         "band is the Flink autoscaler with its defaults, lag is KEDA's Kafka rule with a threshold of a quarter of the "
         "latency target's worth of tuples per unit, published is 003's loop kept going.",
@@ -347,14 +344,11 @@ class Control(Experiment):
         judged = [{"kind": "load", "load": load, "seeds": seeds, "days": days} for load in SHAPES]
         hours = 6.0 if quick else 24.0
         many = [{"kind": "many", "policy": policy, "hours": hours} for policy in POLICIES]
-        live = [] if quick else [{"kind": "live", "seconds": LIVE_SECONDS}]
-        return [*live, *judged, *many]
+        return [*judged, *many]
 
     def run_case(self, case: Case) -> Measures:
         if case["kind"] == "many":
             return run_day(case["policy"], hours=case["hours"]).document()
-        if case["kind"] == "live":
-            return _followed(case["seconds"])
         seeds = range(case["seeds"])
         traffics, sites = [traffic(case["load"], seed, case["days"]) for seed in seeds], [site(seed) for seed in seeds]
         measures: Measures = dict(means(compare(sites, traffics)))
@@ -365,7 +359,7 @@ class Control(Experiment):
         return measures
 
     def lines(self, results: Results, published: Published) -> Sequence[Line]:
-        return [*self._judged(results), *self._many(results), *self._live(results)]
+        return [*self._judged(results), *self._many(results)]
 
     def _judged(self, results: Results) -> list[Line]:
         made = []
@@ -373,12 +367,18 @@ class Control(Experiment):
             ours, load = done.measures["ours"], done.case["load"]
             for rival in ("band", "lag", "peak"):
                 theirs = done.measures[rival]
-                better = (
-                    ours["slot_hours_over_oracle"] <= theirs["slot_hours_over_oracle"]
-                    and ours["outside_target_s"] <= theirs["outside_target_s"]
-                )
-                verdict = Agreement.BETTER if better else Agreement.DIFFERS
-                made.append(Line(load, f"against {rival}", _shown(theirs), _shown(ours), verdict))
+                gains = [theirs[name] - ours[name] for name in ("slot_hours_over_oracle", "outside_target_s")]
+                verdict, why = Agreement.DIFFERS, "it costs less, and is outside the target for longer"
+                if gains[0] < 0:
+                    why = "it costs more, and is outside the target for less time"
+                if min(gains) >= 0 and max(gains) > 0:
+                    verdict, why = Agreement.BETTER, ""
+                elif max(gains) <= 0:
+                    verdict, why = (
+                        Agreement.WORSE,
+                        "it costs no less, and is outside the target no shorter",
+                    )
+                made.append(Line(load, f"against {rival}", _shown(theirs), _shown(ours), verdict, why))
         return made
 
     def _many(self, results: Results) -> list[Line]:
@@ -391,21 +391,9 @@ class Control(Experiment):
                 f"{done.measures['fairness']:.3f} (least {done.measures['least_fairness']:.3f}), high priority outside "
                 f"{done.measures['high_outside']:.2%}, others {done.measures['other_outside']:.0%}",
                 Agreement.NOT_COMPARABLE,
+                "nothing is published",
             )
             for done in results.where(kind="many")
-        ]
-
-    def _live(self, results: Results) -> list[Line]:
-        return [
-            Line(
-                f"{load} on Spark",
-                "beside the same simulated",
-                live_shown(done.measures[load]["simulated"]),
-                live_shown(done.measures[load]["spark"]),
-                Agreement.NOT_COMPARABLE,
-            )
-            for done in results.where(kind="live")
-            for load in LIVE_LOADS
         ]
 
     def charts(self, results: Results, published: Published) -> Sequence[Chart]:
@@ -448,17 +436,6 @@ class Control(Experiment):
             Chart("judged", "Controllers against an oracle", panels, note, columns=3),
             Chart("courses", "How sizes follow loads", courses, columns=1),
         )
-
-
-def _followed(seconds: float) -> Measures:
-    """One after the other, so that live runs do not take each other's cores."""
-    measures: Measures = {}
-    for load in LIVE_LOADS:
-        measures[load] = {}
-        for way in ("simulated", "spark"):
-            with TemporaryDirectory(prefix="penstock-following-") as folder:
-                measures[load][way] = follow_live(load, Path(folder), seconds=seconds, simulated=way == "simulated")
-    return measures
 
 
 def live_shown(figures: Measures) -> str:

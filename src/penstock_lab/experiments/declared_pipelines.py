@@ -49,11 +49,18 @@ class Topology:
     operators: tuple[Declared, ...]
     streams: tuple[tuple[str, str], ...]
     sources: tuple[str, ...]
-    tuple_bytes: float = 100.0
+    tuple_bytes: tuple[float, ...] | float = 100.0
+    """Of every stream, or one for all."""
     rate: float = 1.0
 
     def position(self, name: str) -> int:
         return next(position for position, operator in enumerate(self.operators) if operator.name == name)
+
+    @property
+    def stream_bytes(self) -> tuple[float, ...]:
+        """Bytes of a tuple of every stream."""
+        one = self.tuple_bytes
+        return one if isinstance(one, tuple) else (one,) * len(self.streams)
 
 
 def chain(*names: str) -> tuple[tuple[str, str], ...]:
@@ -92,7 +99,7 @@ def request_of(topology: Topology) -> PlacementRequest:
         tuple((topology.position(sender), topology.position(receiver)) for sender, receiver in topology.streams),
         tuple(topology.position(source) for source in topology.sources),
         rates=rates,
-        traffic=tuple(rate * topology.tuple_bytes for rate in rates),
+        traffic=tuple(rate * size for rate, size in zip(rates, topology.stream_bytes, strict=True)),
     )
 
 
@@ -131,14 +138,15 @@ def simulated(
     in_flight: int | None = None,
     arrivals: Arrivals = Arrivals.CONSTANT,
     service: Service = Service.CONSTANT,
-    links: bool = True,
+    subgraphs: bool = False,
 ) -> SimulatedPipeline:
-    """Streams are dealt to threads at random, as Storm's shuffle does: dealt in turn, tuple n of every operator would
-    meet thread n of the next, and round robin would look as if it kept tuples on their nodes. Without `links`
-    bandwidth is no limit."""
-    threads: dict[str, dict[Slot, int]] = {operator.name: {} for operator in topology.operators}
-    for name, count, slot, _ in placement.bundles:
-        threads[name][slot] = threads[name].get(slot, 0) + count
+    """Return a placement as a pipeline of a simulation.
+
+    Streams are dealt to threads at random, as Storm's shuffle does: dealt in turn, tuple n of every operator would
+    meet thread n of the next, and round robin would look as if it kept tuples on their nodes. With `subgraphs` a stream
+    stays on its slot if both of its ends have the same threads on the same slots: they are one vertex then.
+    """
+    threads = threads_by_slot(topology, placement)
     return SimulatedPipeline(
         topology.name,
         tuple(
@@ -155,16 +163,24 @@ def simulated(
             for slot, count in threads[operator.name].items()
         ),
         tuple(
-            SimulatedRoute(
-                sender, receiver, Grouping.FIELDS, bytes=topology.tuple_bytes * links, skew=EVEN_SKEW, keys=MANY_KEYS
-            )
-            for sender, receiver in topology.streams
+            SimulatedRoute(sender, receiver, Grouping.LOCAL_OR_SHUFFLE, bytes=size)
+            if subgraphs and threads[sender] == threads[receiver]
+            else SimulatedRoute(sender, receiver, Grouping.FIELDS, bytes=size, skew=EVEN_SKEW, keys=MANY_KEYS)
+            for (sender, receiver), size in zip(topology.streams, topology.stream_bytes, strict=True)
         ),
         topology.sources,
         load,
         arrivals=arrivals,
         in_flight=in_flight,
     )
+
+
+def threads_by_slot(topology: Topology, placement: Placement) -> dict[str, dict[Slot, int]]:
+    """Return the threads of every operator on every slot."""
+    threads: dict[str, dict[Slot, int]] = {operator.name: {} for operator in topology.operators}
+    for name, count, slot, _ in placement.bundles:
+        threads[name][slot] = threads[name].get(slot, 0) + count
+    return threads
 
 
 def nodes_used(placements: Iterable[Placement]) -> int:

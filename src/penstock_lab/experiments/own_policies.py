@@ -47,10 +47,11 @@ class Ours(Experiment):
     title: ClassVar[str] = "The better policies against the published ones"
     figures: ClassVar[str] = "the axes of all documents"
     published: ClassVar[str | None] = None
+    own: ClassVar[bool] = True
     choices: ClassVar[tuple[str, ...]] = (
         f"Both sides are simulated here; 'published' is the best published policy in the same simulation. Better and "
         f"worse "
-        f"are wins and losses of more than {TIE:.0%}; agrees is a tie.",
+        f"are wins and losses of more than {TIE:.0%}, a tie is less.",
         "Costs, shapes and calibrations are those of the experiments r-storm, priority and e-stream.",
     )
 
@@ -130,18 +131,11 @@ def against(
     gained = theirs[1] - ours[1] if low else ours[1] - theirs[1]
     scale = max(abs(theirs[1]), 1e-12)
     won = Agreement.BETTER if gained > 0 else Agreement.WORSE
-    verdict = Agreement.AGREES if abs(gained) <= TIE * scale else won
+    verdict = Agreement.TIE if abs(gained) <= TIE * scale else won
     texts = [f"{name} {shown(value)}" for name, value in (theirs, ours)]
     change = f"{(ours[1] - theirs[1]) / scale:+.0%}" if theirs[1] else "from nothing"
-    result = "tie" if verdict is Agreement.AGREES else change
-    return Line(
-        where,
-        what,
-        texts[0],
-        texts[1],
-        verdict,
-        f"{result}; {why}" if why and verdict is not Agreement.BETTER else result,
-    )
+    reason = f"{change}; {why}" if why and verdict is not Agreement.BETTER else change
+    return Line(where, what, texts[0], texts[1], verdict, reason)
 
 
 def _best(measures: Mapping[str, float], *, low: bool) -> tuple[str, float]:
@@ -266,7 +260,7 @@ def _chart(lines: Sequence[Line]) -> Chart:
             ),
             Style.BARS,
         )
-        for word, verdict in (("win", Agreement.BETTER), ("tie", Agreement.AGREES), ("lose", Agreement.WORSE))
+        for word, verdict in (("win", Agreement.BETTER), ("tie", Agreement.TIE), ("lose", Agreement.WORSE))
     )
     panel = Panel("lines won, tied and lost", "", "lines", series, tuple(axes))
     return Chart("ours", "The better policies against the published ones", (panel,), columns=1)

@@ -10,7 +10,7 @@ from penstock.plugins import TOLERANCE, Chart, Panel, Series, Style, spans_decad
 from penstock_lab.contract import Agreement, Case, Experiment, Line, Measures, Results
 from penstock_lab.experiments.priority_runs import TRIGGER_SECONDS, USE_1, USE_2, use_case_1, use_case_2
 from penstock_lab.published_values import read_published
-from penstock_lab.verdicts import claimed, no_evidence, shown
+from penstock_lab.verdicts import claimed, compared, no_evidence, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,7 +63,11 @@ class Priority(Experiment):
         "Tables under Figs 12, 13, 16-18, 21, 25, 30, 33 and 38-40 are missing in the text: what the text says of "
         "them is "
         "checked.",
-        "The smaller cluster of section 4.1.7.5 is described only as giving the same trends.",
+        "The smaller cluster of section 4.1.7.5 is described only as giving the same trends; what pipelines desire of "
+        "its 8 nodes is not stated.",
+        "The document's Figs 23 and 24 have each other's tables: that under Fig 23 (0.16 s) is of the lower priority, "
+        "whose service time it fits, and is compared as such.",
+        "All values come from one simulation each; the document's are means of three repetitions.",
     )
 
     def cases(self, *, quick: bool) -> Sequence[Case]:
@@ -169,21 +173,23 @@ WORDS = {
 }
 
 
-COPIED = 0.01
-"""Simulated values nearer to each other than this share are copies of one constant."""
+COPIED = 0.015
+"""Simulated values nearer to each other than this share are copies of one constant: times are seen in half seconds,
+which is up to 1.3 % of a value."""
 
 
 def _number_lines(results: Results, published: Published) -> list[Line]:
     lines = []
     for figure, measure, axis, nodes in FIGURES_1:
         shown_before: dict[str, list[float]] = {}
+        constants: list[float] = []
         for policy in (ISOLATION, STATIC, DYNAMIC):
-            line = _series_line(results, published, 1, figure, measure, axis, policy, nodes, shown_before)
+            line = _series_line(results, published, 1, figure, measure, axis, policy, nodes, shown_before, constants)
             lines += [line] if line else []
     for figure, measure, axis in FIGURES_2:
-        shown_before = {}
+        shown_before, constants = {}, []
         for policy in (STATIC, DYNAMIC):
-            line = _series_line(results, published, 2, figure, measure, axis, policy, SHORT_2, shown_before)
+            line = _series_line(results, published, 2, figure, measure, axis, policy, SHORT_2, shown_before, constants)
             lines += [line] if line else []
     return lines
 
@@ -198,11 +204,12 @@ def _series_line(
     policy: str,
     nodes: int,
     shown_before: dict[str, list[float]],
+    constants: list[float],
 ) -> Line | None:
     """Return one row of a figure's table.
 
-    Values that served to calibrate, and copies of one (of the same series, or of another policy's `shown_before`), are
-    left out of the verdict: they could not have failed.
+    Values that served to calibrate are left out of the verdict. Copies of one (of this figure's `constants`, or the
+    series of another policy in `shown_before`) are no agreement either; if they miss what is published, that is shown.
     """
     values = sorted((AXES_1 if use == 1 else AXES_2)[axis])
     published_at = {value: published.get(f"{measure} {axis}={value:g} {policy}@{nodes}") for value in values}
@@ -214,12 +221,11 @@ def _series_line(
     if not rows:
         return None
     ours = [here for _, _, here in rows]
-    calibrated = [here for value, _, here in rows if _is_calibrated(use, measure, axis, value, policy, nodes)]
-    judged = [
-        (there, here)
-        for value, there, here in rows
-        if not _is_calibrated(use, measure, axis, value, policy, nodes) and not any(_same(here, c) for c in calibrated)
+    free = [
+        (there, here) for value, there, here in rows if not _is_calibrated(use, measure, axis, value, policy, nodes)
     ]
+    constants += [here for value, _, here in rows if _is_calibrated(use, measure, axis, value, policy, nodes)]
+    judged = [(there, here) for there, here in free if not any(_same(here, constant) for constant in constants)]
     where = f"{figure}, {policy} on {nodes} nodes"
     what = f"{WORDS[measure]}, at {axis} {', '.join(f'{value:g}' for value, _, _ in rows)}"
     told_there, told_here = (", ".join(shown(row[column]) for row in rows) for column in (1, 2))
@@ -236,13 +242,21 @@ def _series_line(
         reason = f"the simulated values are those of {twin} again"
     elif not any(ours):
         reason = "0 by definition: nothing is triggered"
-    off = max((abs(here - there) / there if there else float(here > TOLERANCE) for there, here in judged), default=0.0)
-    left_out = "" if len(judged) == len(rows) else "; what served to calibrate, and copies of it, are not judged"
+    elif use == 1 and measure == "TT low" and (policy != DYNAMIC or nodes == ENOUGH):
+        reason = "what archiving costs was chosen with Figs 15 and 27 in view"
+    off = _furthest(free)
     if off > WITHIN:
+        left_out = "" if len(free) == len(rows) else "; what served to calibrate is not judged"
         why = f"up to {off:.0%} off{left_out}: {_reason(use, measure, policy, axis, nodes)}"
         return Line(where, what, told_there, told_here, Agreement.DIFFERS, why)
-    line = Line(where, what, told_there, told_here, Agreement.AGREES, f"within {off:.0%}{left_out}")
+    left_out = "" if len(judged) == len(rows) else "; what served to calibrate, and copies of it, are not judged"
+    line = Line(where, what, told_there, told_here, Agreement.AGREES, f"within {_furthest(judged):.0%}{left_out}")
     return line if reason is None else no_evidence(line, reason)
+
+
+def _furthest(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return the largest share by which the second of a pair is off the first."""
+    return max((abs(here - there) / there if there else float(here > TOLERANCE) for there, here in pairs), default=0.0)
 
 
 def _same(a: float, b: float) -> bool:
@@ -333,10 +347,11 @@ def _claim_lines(results: Results, published: Published) -> list[Line]:
                 ours=f"DPS {written(DYNAMIC, 'r1', 'TT high', 2)}; SPS {written(STATIC, 'r1', 'TT high', 2)}",
                 why="the restart costs DPS more than its nodes gain where few tuples come at the high rate")
     )  # fmt: skip
-    lines.append(
-        claimed("Fig 39", "O over r1", published["O r1"], holds=_flat(row(DYNAMIC, "r1", "O", 2)),
-                ours=written(DYNAMIC, "r1", "O", 2), why="the backlog at the trigger differs")
-    )  # fmt: skip
+    overheads = row(DYNAMIC, "r1", "O", 2)
+    insensitive = claimed("Fig 39", "O over r1", published["O r1"], holds=_flat(overheads),
+                          ours=written(DYNAMIC, "r1", "O", 2), why="the backlog at the trigger differs")  # fmt: skip
+    copied = all(_same(value, value_at(DYNAMIC, "rate", 40, "O", 2)) for value in overheads)
+    lines.append(no_evidence(insensitive, "all are the value that served to calibrate") if copied else insensitive)
     low_static, low_dynamic = row(STATIC, "r1", "TT low", 2), row(DYNAMIC, "r1", "TT low", 2)
     lines.append(
         claimed("Fig 40", "TT, lower priority, over r1", published["TT low r1"],
@@ -344,7 +359,22 @@ def _claim_lines(results: Results, published: Published) -> list[Line]:
                 ours=f"DPS {written(DYNAMIC, 'r1', 'TT low', 2)}; SPS {written(STATIC, 'r1', 'TT low', 2)}",
                 why="the earlier the switch to four nodes, the more of its tuples take longer")
     )  # fmt: skip
+    for figure, axis in (("Fig 25", "Shigh"), ("Fig 28", "BL"), ("Fig 31", "EP")):
+        more = [
+            100 * (_te(results, DYNAMIC, axis, value) / _te(results, ISOLATION, axis, value) - 1)
+            for value in sorted(AXES_1[axis])
+        ]
+        lines.append(
+            compared(f"{figure}, {ENOUGH} nodes, any {axis}", "TE under DPS over isolation (mean)",
+                     published[f"TE {axis} DPS more"], sum(more) / len(more), within=0.5,
+                     why="how often topologies were deactivated, and when, is not published")
+        )  # fmt: skip
     return lines
+
+
+def _te(results: Results, policy: str, axis: str, value: float) -> float:
+    """Return the seconds to infer a complex event where all get the nodes they desire."""
+    return float(_of(results, 1, policy, ENOUGH, axis, value)["TE"])
 
 
 def _ratio_line(where: str, what: str, published: Any, ratio: float) -> Line:

@@ -15,7 +15,7 @@ import typer
 
 import penstock
 from penstock.base.errors import RunFailedError
-from penstock.cli.commands.run import print_fused
+from penstock.cli.reports import print_report
 
 pytestmark = pytest.mark.usefixtures("own_runs")
 
@@ -83,7 +83,7 @@ def test_a_run_in_which_too_many_tuples_die_is_not_stable(
     assert not result.report.stable
     assert result.report.first_errors[0] == "operator 'picky', tuple 0: ValueError: cannot take 0"
     with pytest.raises(typer.Exit) as ended:
-        print_fused(result, json=False)
+        print_report(result, json=False)
     assert ended.value.exit_code == 1
     assert "cannot take 0" in capsys.readouterr().out
 

@@ -82,7 +82,10 @@ def produce(
     to: Annotated[str | None, typer.Option("--to", help=f"{log_addresses('/TOPIC')} or files:FOLDER.")] = None,
     data: Annotated[
         str | None,
-        typer.Option("--data", help="sentences, tweets, page-events, payloads, readings, auctions or batches."),
+        typer.Option(
+            "--data",
+            help="sentences, tweets, page-events, payloads, readings, auctions, batches, gateway-lines or feed-lines.",
+        ),
     ] = None,
     rows: Annotated[
         str | None, typer.Option("--rows", help="Instead of data: files of JSON lines, CSV or Parquet, by pattern.")

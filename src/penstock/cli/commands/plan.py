@@ -14,6 +14,8 @@ from penstock.cli.vocabulary import JsonOption, ModelsOption, PipelineArgument
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, PLACERS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
 
     from penstock.planning.compare import Compared
@@ -215,17 +217,8 @@ def _print_plan(made: Plan, screen: Console) -> None:
         sized = output.figure(made.sized_for)
         screen.print(f"headroom   sized for {sized} tuples/s, of which the rate is {100 * made.utilisation:.0f} %")
     screen.print(f"machines   {machines}; {output.money(made.cluster.price)} {made.currency} per hour")
-    for name, supported in (("shuffle", prediction.shuffle), ("slot-aware", prediction.slot_aware)):
-        ends = prediction.rate_range.get(name.replace("-", "_"))
-        spread = f", between {output.figure(ends[0])} and {output.figure(ends[1])}" if ends else ""
-        limit = f" (limited by {supported.bottleneck})" if supported.bottleneck else ""
-        screen.print(f"predicted  {output.figure(supported.rate)} tuples/s placed, with {name} routing{spread}{limit}")
-    declared = prediction.declared
-    if not covers(declared.rate, made.rate):
-        screen.print(
-            f"predicted  {output.figure(declared.rate)} tuples/s placed, with the groupings declared, less than asked "
-            f"(limited by {declared.bottleneck})"
-        )
+    for line in _placed_rates(made):
+        screen.print(f"predicted  {line}")
     forecast = made.forecast
     if forecast.max_rate is not None:
         less = "" if covers(forecast.max_rate.value, made.rate) else ", less than asked"
@@ -234,9 +227,12 @@ def _print_plan(made: Plan, screen: Console) -> None:
         screen.print(
             f"predicted  {output.figure(forecast.max_rate.value)} tuples/s {forecast.engine} on {slots}{batches}{less}"
         )
-    screen.print(
-        f"latency    placed: {output.latencies(prediction.latency_ms)} (estimate for {prediction.routing} routing)"
-    )
+    for reason in forecast.unknown:
+        screen.print(f"verdict    unknown: {reason}")
+    if not (prediction.unmeasured or prediction.fused_only):
+        screen.print(
+            f"latency    placed: {output.latencies(prediction.latency_ms)} (estimate for {prediction.routing} routing)"
+        )
     if forecast.max_rate is not None:
         values = forecast.latency_values
         times = "no bound at this rate" if values is None else output.latencies(values)
@@ -262,6 +258,32 @@ def _print_plan(made: Plan, screen: Console) -> None:
         )
     for warning in made.warnings:
         screen.print(f"warning    {warning}")
+
+
+def _placed_rates(made: Plan) -> Iterator[str]:
+    """Yield what is predicted of a placed run: rates by routing; upper bounds if operators were not measured; or why
+    there is none."""
+    from penstock.base.tolerance import covers
+    from penstock.dataflow.code import why_not_placed
+
+    prediction = made.prediction
+    if prediction.fused_only:
+        yield why_not_placed(prediction.fused_only)
+        return
+    unmeasured = f", if {', '.join(prediction.unmeasured)} can do it" if prediction.unmeasured else ""
+    at_most = "at most " if unmeasured else ""
+    for name, supported in (("shuffle", prediction.shuffle), ("slot-aware", prediction.slot_aware)):
+        ends = prediction.rate_range.get(name.replace("-", "_"))
+        spread = f", between {output.figure(ends[0])} and {output.figure(ends[1])}" if ends else ""
+        limit = f" (limited by {supported.bottleneck})" if supported.bottleneck else ""
+        rate = output.figure(supported.rate)
+        yield f"{at_most}{rate} tuples/s placed, with {name} routing{spread}{limit}{unmeasured}"
+    declared = prediction.declared
+    if not covers(declared.rate, made.rate):
+        yield (
+            f"{at_most}{output.figure(declared.rate)} tuples/s placed, with the groupings declared, less than asked "
+            f"(limited by {declared.bottleneck})"
+        )
 
 
 def _reasons(made: Plan) -> dict[str, object]:

@@ -9,17 +9,13 @@ import typer
 
 from penstock.base.errors import BadInputError
 from penstock.cli import output
-from penstock.cli.reports import highest_line, operators_table, trials_table
+from penstock.cli.reports import print_report
 from penstock.cli.vocabulary import JsonOption, takes_run_options
-from penstock.report.result import error_text, ids_line, latency_line
 from penstock.runs.config import PLACED
 
 if TYPE_CHECKING:
     from penstock.inputs.finders import RunnableLike
     from penstock.report.result import PlacedResult, RunResult
-
-
-SHOWN_ERRORS = 5
 
 
 @takes_run_options()
@@ -77,24 +73,6 @@ def run(
     print_report(result, json=json)
 
 
-def print_report(result: Any, *, json: bool) -> None:
-    """Print the report of a run of any engine. The exit code is 1 if rows were lost, doubled, or too many died."""
-    from penstock.cli.reports import print_placed
-    from penstock.report.result import PlacedResult, RunResult
-
-    if isinstance(result, PlacedResult):
-        print_placed(result, json=json)
-    elif isinstance(result, RunResult):
-        print_fused(result, json=json)
-    else:
-        if json:
-            output.print_json(result.document())
-        else:
-            output.say(str(result))
-        if result.interrupted:
-            raise typer.Exit(130)
-
-
 def _on_topics(given: RunnableLike, from_topic: str | None, to_topic: str | None) -> RunnableLike:
     from penstock.inputs.topic_endpoints import reading_from, writing_to
 
@@ -123,81 +101,3 @@ def _plot(result: RunResult | PlacedResult, path: Path | None) -> None:
         output.complain(f"{path}: nothing to draw: no batch was finished")
         return
     draw_run(result, path)
-
-
-def print_fused(result: RunResult, *, json: bool) -> None:
-    """The report, and the exit code: 1 where tuples were lost, came twice, or too many of them died."""
-    if json:
-        output.print_json(result.document())
-    else:
-        _print(result)
-    if result.interrupted:
-        raise typer.Exit(130)
-    audit = result.report.audit
-    if audit.lost or audit.duplicated or audit.dead_share > result.report.max_dead_letter_ratio:
-        raise typer.Exit(1)
-
-
-def _print(result: RunResult) -> None:
-    screen = output.console()
-    report = result.report
-    screen.print(f"{result.headline}\n")
-    if result.searched:
-        screen.print(highest_line(result.highest_rate))
-        screen.print(trials_table(result.tried))
-    screen.print(operators_table(report, result.threads))
-    predicted = result.predicted_slot
-    screen.print(
-        output.table(
-            "Slots",
-            ("slot", "cpu predicted", "cpu", "memory MB predicted", "memory MB"),
-            (
-                (
-                    str(slot),
-                    "-" if predicted is None else output.share(predicted[0]),
-                    output.share(cpu),
-                    "-" if predicted is None else f"{predicted[1]:,.0f}",
-                    f"{memory:,.0f}",
-                )
-                for slot, (cpu, memory) in report.slots.items()
-            ),
-        )
-    )
-    for line in _predictions(result):
-        screen.print(f"predicted  {line}")
-    if result.predicted_latency_ms is not None:
-        where = "of a batch" if result.own_source else "at the rate offered"
-        screen.print(f"predicted  latency {output.latencies(result.predicted_latency_ms)} {where}")
-    if result.predicted_latency_ms_at_pace is not None:
-        latencies = output.latencies(result.predicted_latency_ms_at_pace)
-        screen.print(f"predicted  latency {latencies} on cores as fast as they were meanwhile")
-    screen.print(latency_line(report))
-    if report.backlog or not result.own_source:  # most sources of Spark's own do not say what waits in them
-        screen.print(f"backlog    {report.backlog:,} tuples")
-    if report.engine_cpu is not None:
-        screen.print(f"engine     {output.share(report.engine_cpu)} of a core")
-    screen.print(ids_line(report))
-    for error in report.first_errors[:SHOWN_ERRORS]:
-        screen.print(f"dead       {error}")
-    for note in report.notes:
-        screen.print(f"note       {note}")
-
-
-def _predictions(result: RunResult) -> list[str]:
-    error = error_text(result.rate_error)
-    if result.predicted_rate is None:
-        lines = ["nothing: no operator has a model"]
-    else:
-        lines = [f"at most {output.figure(result.predicted_rate)} tuples/s fused{error}"]
-    if result.predicted_rate_at_pace is not None:
-        lines.append(
-            f"{output.figure(result.predicted_rate_at_pace)} tuples/s on cores as fast as they were meanwhile, "
-            f"{result.pace:.2f} times as fast as when the models were measured{error_text(result.rate_error_at_pace)}"
-        )
-    if result.plan_rates is not None:
-        rates = ", ".join(
-            f"{output.figure(rate)} with {routing.replace('_', '-')} routing"
-            for routing, rate in result.plan_rates.items()
-        )
-        lines.append(f"by the plan, for its own placement: {rates}")
-    return lines

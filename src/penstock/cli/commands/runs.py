@@ -9,7 +9,7 @@ import typer
 
 from penstock.base.errors import BadInputError
 from penstock.cli import output
-from penstock.cli.commands.run import print_report
+from penstock.cli.reports import print_report
 from penstock.cli.vocabulary import JsonOption, WordGroup, takes_run_options
 from penstock.runs.config import Appears
 

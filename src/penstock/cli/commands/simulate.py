@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import output
-from penstock.cli.reports import highest_line, operators_table, trials_table
+from penstock.cli.reports import highest_line, operators_table, slots_table, trials_table
 from penstock.cli.vocabulary import JsonOption, ModelsOption
 from penstock.report.result import error_text, ids_line
 
@@ -175,7 +175,7 @@ def _print(result: SimulatedResult) -> None:
         screen.print(f"{pipeline.headline}\n")
         if len(result.pipelines) == 1:
             screen.print(operators_table(pipeline.report))
-            screen.print(_slots_table(pipeline))
+            screen.print(slots_table(pipeline.report.slots, pipeline.predicted_slots, output.MOST_ROWS))
         screen.print(_comparison_table(pipeline))
         _print_lines(pipeline)
     if len(result.pipelines) > 1:
@@ -226,24 +226,6 @@ def _comparison_table(pipeline: PipelineResult) -> Table:
 
 def _percent(error: float | None) -> str:
     return "-" if error is None else f"{100 * error:+.1f} %"
-
-
-def _slots_table(pipeline: PipelineResult) -> Table:
-    return output.table(
-        "Slots",
-        ("slot", "cpu predicted", "cpu", "memory MB predicted", "memory MB"),
-        (
-            (
-                str(slot),
-                output.share(pipeline.predicted_slots[slot][0]) if slot in pipeline.predicted_slots else "-",
-                output.share(cpu),
-                f"{pipeline.predicted_slots[slot][1]:,.0f}" if slot in pipeline.predicted_slots else "-",
-                f"{memory:,.0f}",
-            )
-            for slot, (cpu, memory) in pipeline.report.slots.items()
-        ),
-        most=output.MOST_ROWS,
-    )
 
 
 def _pipelines_table(result: SimulatedResult) -> Table:

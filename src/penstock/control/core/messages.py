@@ -279,6 +279,8 @@ class DecisionKind(StrEnum):
     GROW = "grow"
     SHRINK = "shrink"
     MOVE = "move"
+    REPLAN = "replan"
+    """Other threads on the slots it has."""
     SCALE = "scale"
     """Another size, to follow its load."""
     WAIT = "wait"

@@ -10,15 +10,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.control.core.messages import OrderKind, PipelineOrder
-from penstock.control.core.records import RUNNING, Happening, NodeHappening, NodePhase, PipelineState
+from penstock.control.core.records import RUNNING, EngineName, Happening, NodeHappening, NodePhase, PipelineState
+from penstock.control.core.share_plans import part_of_plan, runs_alike
 from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.core.turn import Blamable, Blaming, working_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from penstock.cluster.topology import Slot
-    from penstock.control.core.records import ControllerState, PipelineRecord, Trigger
+    from penstock.control.core.records import ControllerState, PipelinePlan, PipelineRecord, Trigger
     from penstock.control.core.turn import Turn
 
 
@@ -34,7 +35,8 @@ def note_placed(turn: Turn, name: str) -> None:
         and change.drained_at is not None
         and change.placed_at is None
         and record.state is PipelineState.ACTIVE
-        and set(record.held) == set(record.assigned)
+        and set(record.held) == set(record.target_places)
+        and runs_alike(record.ordered, record.plan)
     ):
         turn.change(name, change=replace(change, placed_at=turn.now))
 
@@ -47,18 +49,43 @@ def settle(turn: Turn) -> None:
     for name in sorted(turn.pipelines, key=lambda name: turn.pipelines[name].number):
         with working_on(name):
             _settle(turn, name, occupied)
+    _break_cycle(turn, occupied)
     _empty_nodes(turn)
+
+
+def _break_cycle(turn: Turn, occupied: Mapping[Slot, str]) -> None:
+    """Drain a placed pipeline that waits for slots of others which wait, in turn, for slots of its own."""
+    waits_for: dict[str, set[str]] = {}
+    for name, record in turn.pipelines.items():
+        if record.state in RUNNING and record.plan is not None and record.plan.engine is EngineName.PLACED:
+            others = {occupied.get(slot, name) for slot in record.target_places} - {name}
+            if others:
+                waits_for[name] = others
+    for name in sorted(waits_for, key=lambda name: -turn.pipelines[name].number):
+        seen: set[str] = set()
+        ahead = list(waits_for[name])
+        while ahead:
+            other = ahead.pop()
+            if other not in seen:
+                seen.add(other)
+                ahead += waits_for.get(other, ())
+        if name in seen and turn.pipelines[name].state is PipelineState.ACTIVE:
+            turn.say(name, "message", "manager", "pipeline", "deactivate")
+            turn.move(name, Happening.DEACTIVATED, "it and others wait for each other's slots")
+            turn.change(name, requested=(), ordered=None, serial=turn.pipelines[name].serial + 1)
+            return
 
 
 def _settle(turn: Turn, name: str, occupied: dict[Slot, str]) -> None:
     record = turn.pipelines[name]
-    free = tuple(slot for slot in record.assigned if occupied.get(slot, name) == name)
+    free = tuple(slot for slot in record.target_places if occupied.get(slot, name) == name)
     record = _moved(turn, record, free)
-    requested = free if record.state in RUNNING else ()
-    if requested != record.requested:
+    requested, ordered = _next_order(record, free)
+    if requested != record.requested or not runs_alike(ordered, record.ordered):
         record = turn.change(
             name,
             requested=requested,
+            ordered=ordered,
             may_hold=record.may_hold | frozenset(requested),
             serial=record.serial + 1,
             change=record.change and replace(record.change, placed_at=None),
@@ -67,12 +94,32 @@ def _settle(turn: Turn, name: str, occupied: dict[Slot, str]) -> None:
     note_placed(turn, record.name)
 
 
+def _next_order(record: PipelineRecord, free: tuple[Slot, ...]) -> tuple[tuple[Slot, ...], PipelinePlan | None]:
+    """Return the slots to ask for now, and the plan to run on them.
+
+    A fused pipeline runs on the slots that are free. A placed one needs all its threads: until every slot of its plan
+    is free it keeps the plan it runs.
+    """
+    if record.state not in RUNNING:
+        return (), None
+    plan = record.plan
+    if plan is None or not record.assigned:
+        return free, None
+    if plan.engine is EngineName.FUSED:
+        return free, part_of_plan(plan, free)
+    if len(free) == len(plan.slots):
+        return plan.places, plan
+    return record.requested, record.ordered
+
+
 def _moved(turn: Turn, record: PipelineRecord, free: tuple[Slot, ...]) -> PipelineRecord:
     name, state = record.name, record.state
     if state in RESTING or (record.paused and state is PipelineState.BACKING_OFF):
         if record.paused:
             return turn.move(name, Happening.PAUSED, assigned=(), waiting=None, waiting_since=None, change=None)
-        enough = min(len(record.assigned), record.minimum * turn.state.unit_slots)
+        enough = len(record.target_places)
+        if record.plan is None or record.plan.engine is EngineName.FUSED:
+            enough = min(enough, record.minimum * turn.state.unit_slots)
         if record.assigned and len(free) >= enough:
             return turn.move(
                 name, Happening.PLACED, f"{len(free)} slots", incarnation=record.incarnation + 1, forced=False
@@ -121,6 +168,7 @@ def orders(state: ControllerState) -> Iterator[PipelineOrder]:
             record.forced,
             record.load,
             tuple(_condition(trigger) for trigger in record.triggers if find_kind(trigger.kind).watches_rows),
+            record.ordered,
         )
 
 

@@ -1,15 +1,24 @@
-"""The scheduler pass: who wants what, the division, and a decision with its reasons for everybody it changes."""
+"""The scheduler pass: what every pipeline needs, the shares, a plan for each on its share, and a decision with its
+reasons for everyone it changes.
+
+need ──► share (sharing policy) ──► plan (`share_plans`) ──► decisions
+             ▲                          │ a plan is refused
+             └──────────────────────────┘ others get what it cannot use
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.topology import Slot
+from penstock.base.tolerance import whole_up
+from penstock.cluster.topology import MEMORY, Slot
 from penstock.control.core.division import Wish, blamed_division, document
 from penstock.control.core.messages import DecisionKind, PassRecord, Rejected
 from penstock.control.core.records import WANTING, Change, PipelineState
+from penstock.control.core.share_plans import change_document, chosen, plan_shares, runs_alike
 from penstock.control.core.turn import Blamable, Blaming, working_on
 from penstock.control.elasticity.estimates import response_seconds, units_in_time
 from penstock.control.elasticity.learned_factor import UNKNOWN
@@ -21,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.control.core.division import Division
-    from penstock.control.core.records import PipelineRecord
+    from penstock.control.core.records import PipelineRecord, Submission
+    from penstock.control.core.share_plans import SharePlan
     from penstock.control.core.turn import Turn
     from penstock.control.elasticity.learned_factor import Learned
 
@@ -118,22 +128,74 @@ def make_pass(turn: Turn) -> None:
     cause, turn.cause = turn.cause, None
     _count_served(turn)
     size_all(turn)
-    inputs = inputs_of(turn)
-    division = blamed_division(inputs)
+    shared = _shared(turn)
     number = turn.state.decided + 1
-    changed = [name for name, slots in division.slots.items() if set(slots) != set(turn.pipelines[name].assigned)]
+    changed = [name for name in shared.shares if _differs(turn.pipelines[name], shared.made.get(name))]
     if changed:
-        shares = {name: turn.state.units(slots) for name, slots in division.slots.items()}
-        turn.keep_pass(PassRecord(number, turn.now, cause, inputs, shares))
+        turn.keep_pass(PassRecord(number, turn.now, cause, shared.inputs, shared.shares))
     for name in changed:
         with working_on(name):
-            _decide(turn, name, division, inputs, cause, number)
-    for name, slots in division.slots.items():
+            _decide(turn, name, shared, cause, number)
+    for name, share in shared.shares.items():
         with working_on(name):
-            _note_shortage(turn, name, slots, division.waiting.get(name))
+            made = shared.made.get(name)
+            _note_shortage(turn, name, share, shared.division.waiting.get(name), made)
+            _note_plan(turn, name, share, made, cause, number)
     if not changed and cause != PERIODIC:
         turn.decide("", DecisionKind.NOTHING, 0, 0, f"{cause}: every pipeline keeps what it has")
     turn.set_state(last_pass=turn.now)
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Shares, and the plans that were made on them."""
+
+    division: Division
+    inputs: Mapping[str, Any]
+    shares: Mapping[str, int]
+    made: Mapping[str, SharePlan]
+
+
+MAX_DIVISIONS = 3
+"""Times shares are divided in a pass because plans are refused."""
+
+
+def _shared(turn: Turn) -> _Shared:
+    """Divide and plan. What a pipeline whose plan is refused cannot use goes to those who desire more."""
+    inputs = inputs_of(turn)
+    for attempt in range(1, MAX_DIVISIONS + 1):
+        division = blamed_division(inputs)
+        shares = {name: turn.state.units(slots) for name, slots in division.slots.items()}
+        made = plan_shares(turn, shares)
+        usable = {
+            name: turn.state.units(plan.assigned)
+            for name, plan in made.items()
+            if plan.shortage is not None and turn.state.units(plan.assigned) < shares[name]
+        }
+        others_wait = any(
+            shares[entry["name"]] < entry["desired"] for entry in inputs["pipelines"] if entry["name"] not in usable
+        )
+        if not usable or not others_wait or attempt == MAX_DIVISIONS:
+            break
+        inputs = {**inputs, "pipelines": [_limited(entry, usable) for entry in inputs["pipelines"]]}
+    return _Shared(division, inputs, shares, made)
+
+
+def _limited(entry: Mapping[str, Any], usable: Mapping[str, int]) -> Mapping[str, Any]:
+    """Return the wish of a pipeline that can use so many units only; at least one, or it would not be looked at."""
+    if entry["name"] not in usable:
+        return entry
+    units = max(1, usable[entry["name"]])
+    return {**entry, "desired": units, "minimum": min(entry["minimum"], units)}
+
+
+def _differs(record: PipelineRecord, made: SharePlan | None) -> bool:
+    """Return whether other slots, or other threads on them, were decided for it."""
+    if made is None:
+        return bool(record.assigned)
+    if set(made.assigned) != set(record.assigned):
+        return True
+    return made.plan is not None and record.plan is not None and not runs_alike(made.plan, record.plan)
 
 
 def taking_part(record: PipelineRecord) -> bool:
@@ -153,10 +215,9 @@ def inputs_of(turn: Turn, priorities: Mapping[str, int] | None = None) -> dict[s
     def order(record: PipelineRecord) -> tuple[bool, int]:
         """As submitted; where a policy lets some wait for others, those who run stand before those who do not."""
         with working_on(record.name):
-            runs = turn.state.units(tuple(slot for slot in record.assigned if slot.node in alive)) >= record.minimum
+            there = turn.state.units(tuple(slot for slot in record.assigned if slot.node in alive))
+            runs = there >= _least(turn, record)
             return asked_patience is not None and not runs, record.number
-
-    taken = {slot for record in turn.pipelines.values() for slot in (*record.assigned, *record.may_hold)}
 
     def wish(record: PipelineRecord) -> Wish:
         with working_on(record.name):
@@ -167,7 +228,7 @@ def inputs_of(turn: Turn, priorities: Mapping[str, int] | None = None) -> dict[s
                 priority=given.get(record.name, record.priority),
                 waited=0.0 if record.waiting_since is None else turn.age(record.waiting_since) // patience * patience,
                 fairness=min(1.0, max(0.0, record.served.degree)),
-                slots=record.assigned or _planned(record, taken),
+                slots=record.assigned,
                 in_time=in_time(turn, record),
             )
 
@@ -175,14 +236,10 @@ def inputs_of(turn: Turn, priorities: Mapping[str, int] | None = None) -> dict[s
     return document(turn.state.policy.sharing, _alive(turn), turn.state.unit_slots, wishes)
 
 
-def _planned(record: PipelineRecord, taken: set[Slot]) -> tuple[Slot, ...]:
-    """The slots of the plan that was submitted, as far as nobody has them: then they are its own."""
-    if record.submission.plan is None:
-        return ()
-    rows = record.submission.plan["placement"]
-    free = [slot for slot in (Slot(row["node"], row["slot"]) for row in rows) if slot not in taken]
-    taken.update(free)
-    return tuple(free)
+def _least(turn: Turn, record: PipelineRecord) -> int:
+    """Return the units it must hold to run: its minimum, unless its plan needs fewer."""
+    planned = turn.state.units(record.assigned)
+    return min(record.minimum, planned) if planned else record.minimum
 
 
 def _alive(turn: Turn) -> Any:
@@ -199,13 +256,31 @@ def size_all(turn: Turn) -> None:
 
 def _size(turn: Turn, record: PipelineRecord) -> None:
     needed = record.elastic_units
-    if needed is None and record.target.rate is not None:
-        needed = turn.sizing.units_for(record.submission, record.target.rate)
+    rate = record.target.rate
+    if needed is None and rate is not None:
+        submission = chosen(record.submission, turn.state.policy)
+        needed = turn.sizing.units_for(submission, rate)
+        if needed is not None:
+            needed = max(needed, _units_for_memory(turn, submission, rate))
     if needed is None:
         # without a model it needs the units it was submitted with
         needed = record.submission.desired
     if needed is not None and needed != record.needed:
         turn.change(record.name, needed=needed)
+
+
+def _units_for_memory(turn: Turn, submission: Submission, rate: float) -> int:
+    """Return how many units of the smallest node have the memory it needs: ceil(MB needed / MB of a unit).
+
+    A share is counted in units, so it is the dominant of CPU (`units_for`) and memory that counts.
+    """
+    used = turn.sizing.usage(submission, rate)
+    room = [
+        node.capacity[MEMORY] / node.slots * turn.state.unit_slots
+        for node in _alive(turn)
+        if node.capacity.get(MEMORY, 0) > 0
+    ]
+    return 1 if used is None or not room else max(1, whole_up(used[1] / min(room)))
 
 
 def _count_served(turn: Turn) -> None:
@@ -221,19 +296,32 @@ def _count_served(turn: Turn) -> None:
                 turn.change(record.name, served=served)
 
 
-def _decide(turn: Turn, name: str, division: Division, inputs: Mapping[str, Any], cause: str, pass_number: int) -> None:
-    record = turn.pipelines[name]
-    slots = _by_age(record.assigned, division.slots[name])
+def _decide(turn: Turn, name: str, shared: _Shared, cause: str, pass_number: int) -> None:
+    record, division, inputs = turn.pipelines[name], shared.division, shared.inputs
+    made, share = shared.made.get(name), shared.shares[name]
+    slots = _by_age(record.assigned, made.assigned if made is not None else ())
     before, after = turn.state.units(record.assigned), turn.state.units(slots)
-    kind = _kind(before, after)
+    same_slots = bool(after) and set(slots) == set(record.assigned)
+    kind = DecisionKind.REPLAN if same_slots else _kind(before, after)
+    refused = division.waiting.get(name) or (made.shortage if made is not None else None)
+    expected = _expected(turn, record, after, len(set(slots) - set(record.assigned)))
+    plan = made.plan if made is not None else None
+    if made is not None and (plan is not None or record.plan is not None):
+        expected["plan"] = change_document(record.plan if record.assigned else None, plan, made.decision)
+    alternatives = made.decision.rejected if made is not None else ()
     number = turn.decide(
         name,
         kind,
         before,
         after,
-        f"{cause}; {inputs['sharing']} gives it {after} of the {record.desired} it desires",
-        (*_rejected(record, slots, inputs, before, after, division.waiting.get(name)), *too_late(turn, name, division)),
-        _expected(turn, record, after, len(set(slots) - set(record.assigned))),
+        f"{cause}; {inputs['sharing']} gives it {share} of the {record.desired} it desires"
+        + (f", and its plan uses {after}" if 0 < after < share else ""),
+        (
+            *_rejected(record, slots, inputs, before, after, refused),
+            *(Rejected("another plan", why) for why in alternatives),
+            *too_late(turn, name, division),
+        ),
+        expected,
         pass_number,
     )
     same = record.change is not None and (record.state is PipelineState.DRAINED or record.change.asked_at == turn.now)
@@ -243,7 +331,7 @@ def _decide(turn: Turn, name: str, division: Division, inputs: Mapping[str, Any]
         if open_change is None
         else replace(open_change, decisions=(*open_change.decisions, number))
     )
-    turn.change(name, assigned=slots, change=change if slots else None)
+    turn.change(name, assigned=slots, plan=plan, change=change if slots else None)
 
 
 def _by_age(before: tuple[Slot, ...], after: tuple[Slot, ...]) -> tuple[Slot, ...]:
@@ -297,20 +385,48 @@ def _expected(turn: Turn, record: PipelineRecord, units: int, gained: int) -> di
     }
 
 
-def _note_shortage(turn: Turn, name: str, slots: tuple[Slot, ...], reason: str | None) -> None:
-    """Less than the minimum is said, with why and since when."""
+def _note_shortage(turn: Turn, name: str, share: int, reason: str | None, made: SharePlan | None) -> None:
+    """Record why and since when a pipeline has less than its minimum, or no plan."""
     record = turn.pipelines[name]
-    short = turn.state.units(slots) < record.minimum
-    why = (reason or f"gets {turn.state.units(slots)} of at least {record.minimum}") if short else None
-    if not slots and not short:
+    short = share < record.minimum
+    why = (reason or f"gets {share} of at least {record.minimum}") if short else None
+    if not share and not short:
         why = "no share"
+    if why is None and made is not None and not made.assigned:
+        why = made.shortage or "it has no plan"
     # the wait ends when it holds its minimum, not when slots are assigned: those must be freed first
-    waits = why is not None or turn.state.units(record.held) < record.minimum
+    waits = why is not None or turn.state.units(record.held) < _least(turn, record)
     since = record.waiting_since if waits else None
     if why is not None and since is None:
         since = turn.now
     if (why, since) != (record.waiting, record.waiting_since):
         turn.change(name, waiting=why, waiting_since=since)
+
+
+def _note_plan(turn: Turn, name: str, share: int, made: SharePlan | None, cause: str, pass_number: int) -> None:
+    """Keep what changes nothing for executors, and decide about a plan that is refused: once for each reason."""
+    record = turn.pipelines[name]
+    plan = made.plan if made is not None else None
+    refused = made.shortage if made is not None else None
+    if made is not None and plan is not None and plan != record.plan:
+        record = turn.change(name, plan=plan)
+    if share != record.granted:
+        record = turn.change(name, granted=share)
+    if _words(refused) == _words(record.refused):
+        return
+    turn.change(name, refused=refused)
+    if refused is None or made is None:
+        return
+    units = turn.state.units(record.assigned)
+    why = f"{cause}; a plan for {share} units is refused: {refused}" + ("; it keeps the plan it has" if units else "")
+    expected = {"units": units, "plan": change_document(plan, plan, made.decision)}
+    rejected = tuple(Rejected("another plan", reason) for reason in made.decision.rejected)
+    turn.decide(name, DecisionKind.WAIT, units, units, why, rejected, expected, pass_number)
+
+
+def _words(text: str | None) -> str | None:
+    """Return a reason without its numbers: free memory changes all the time, and the reason is the same."""
+    return None if text is None else re.sub(r"[\d.,]+", "#", text)
 
 
 def share_with(turn: Turn, name: str, priority: int) -> int:

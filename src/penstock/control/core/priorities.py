@@ -46,7 +46,7 @@ def follow_priority(turn: Turn, name: str, why: str) -> None:
         turn.change(name, priority=level, pending_priority=None)
         return
     share = share_with(turn, name, level)
-    units = turn.state.units(record.assigned)
+    units = record.granted if record.assigned else 0
     rejected = (
         (Rejected("draining it", f"its share stays {units}"),)
         if share == units

@@ -235,6 +235,12 @@ class PipelinePlan:
     demands: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
     """Amount of each resource that one thread needs, by operator; of a fused plan those of a slot, by "slot"."""
     executor_cores: float = 1.0
+    executor_memory_mb: float = 0.0
+    """Memory of an executor; of a placed plan, the least."""
+    limit: int = 0
+    """Units of the share it was made for."""
+    whole: bool = True
+    """Whether it has all that it was made for; if not, it is made again in the next pass."""
 
     @property
     def places(self) -> tuple[Slot, ...]:
@@ -274,6 +280,7 @@ class Submission:
     """What was submitted, where it was a plan: its slots are those it gets, as long as they are free."""
     options: Mapping[str, Any] | None = None
     """Options of its runs, by the names of `RunConfig`."""
+    choices: PlanChoices = PlanChoices()
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +339,14 @@ class PipelineRecord:
     paused: bool = False
     needed: int = 1
     """Units for the present rate by the models, or those it was submitted with if they cannot say."""
+    granted: int = 0
+    """Units of its share; its plan may use fewer."""
+    plan: PipelinePlan | None = None
+    """What was decided; it is on `assigned`."""
+    ordered: PipelinePlan | None = None
+    """What its executors were asked to run; it is on `requested`."""
+    refused: str | None = None
+    """Why there is no plan for all it was granted."""
     assigned: tuple[Slot, ...] = ()
     requested: tuple[Slot, ...] = ()
     held: tuple[Slot, ...] = ()
@@ -361,6 +376,11 @@ class PipelineRecord:
     @property
     def name(self) -> str:
         return self.submission.name
+
+    @property
+    def target_places(self) -> tuple[Slot, ...]:
+        """Slots that its executors are to be on once all are free."""
+        return self.assigned if self.plan is None or not self.assigned else self.plan.places
 
     @property
     def desired(self) -> int:
@@ -393,6 +413,10 @@ class Policy:
     rescheduling: Rescheduling = Rescheduling.LIVE
     """Every engine here lets executors come and go, so nobody is stopped unless that is asked for."""
     default_priority: int = DEFAULT_PRIORITY
+    placer: str | None = None
+    """Of pipelines that name none of their own; None: the product's default. So for the next two."""
+    allocator: str | None = None
+    segmenter: str | None = None
 
     @property
     def fixes_priorities(self) -> bool:

@@ -30,11 +30,11 @@ from penstock.control.deployment import (
 )
 from penstock.control.node_providers import LeftNodes, NodePool, deferred_interrupts
 from penstock.control.registry import DEFAULT_PROVIDER, NODE_PROVIDERS
-from penstock.dataflow.pipeline import Kind, gains
+from penstock.dataflow.pipeline import gains
 from penstock.inputs.finders import plan_at, planner_of
-from penstock.modelling.library import ModelLibrary, demands_of
+from penstock.modelling.library import ModelLibrary, demands_of, placed_demands, unmeasured_operators
 from penstock.modelling.machine import this_machine
-from penstock.modelling.model import FixedDemand, Model
+from penstock.modelling.model import Model
 from penstock.planning.allocation.contract import ProfileAllocator
 from penstock.planning.prediction.placement import spread_of
 from penstock.planning.registry import ALLOCATORS
@@ -98,13 +98,11 @@ class RoundPlanning:
 
     def check(self) -> None:
         """Raise `BadInputError` if an operator was not measured: no plan with it can be called met."""
-        demands = demands_of(self.pipeline, self.library)
-        for name, operator in self.pipeline.operators.items():
-            if operator.kind is Kind.OPERATOR and (demands[name] is None or isinstance(demands[name], FixedDemand)):
-                raise BadInputError(
-                    f"operator '{name}' was not measured, and a plan that takes it to keep up at any rate is never "
-                    f"called met: penstock profile {self.called} -o models.json measures it, then --models models.json"
-                )
+        if names := unmeasured_operators(self.pipeline, demands_of(self.pipeline, self.library)):
+            raise BadInputError(
+                f"operator '{names[0]}' was not measured, and a plan with it is never called met: penstock profile "
+                f"{self.called} -o models.json measures it, then --models models.json"
+            )
 
     def learn(self, profiles: Mapping[str, TaskProfile]) -> None:
         """Plan by measured profiles from now on, if the allocator plans by profiles."""
@@ -172,7 +170,7 @@ class RoundPlanning:
         """sum over slots of I(t_k)"""
         by_slot = plan.placement.by_slot()
         capacity = {}
-        for name, model in demands_of(self.pipeline, library).items():
+        for name, model in placed_demands(demands_of(self.pipeline, library)).items():
             if isinstance(model, Model):
                 capacity[name] = sum(model.rate(count) for count in spread_of(by_slot, name).values())
         return capacity

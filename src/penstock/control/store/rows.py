@@ -19,21 +19,18 @@ from sqlalchemy.exc import SQLAlchemyError
 from penstock.base.errors import BadInputError, PenstockError
 from penstock.cluster.topology import Slot
 from penstock.control.core.records import (
-    Change,
     NodePhase,
     NodeRecord,
     PipelineRecord,
     PipelineState,
     Policy,
     Rescheduling,
-    ServiceTarget,
     Submission,
     Trigger,
 )
 from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.errors import DamagedStoreError, StoreFault
 from penstock.planning.registry import SHARERS
-from penstock.planning.sharing.measures import Served
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -280,7 +277,7 @@ def pipeline_row(record: PipelineRecord) -> dict[str, Any]:
     rest: dict[str, Any] = {}
     for name in REST:
         value = getattr(record, name)
-        rest[name] = asdict(value) if isinstance(value, ServiceTarget | Change | Served) else value
+        rest[name] = _plain_document(value)
     return {
         "name": record.name,
         "number": record.number,
@@ -289,6 +286,17 @@ def pipeline_row(record: PipelineRecord) -> dict[str, Any]:
         "priority": record.priority,
         "rest": rest,
     }
+
+
+def _plain_document(value: Any) -> Any:
+    """Return a dataclass and all in it as dictionaries and lists; other values as they are."""
+    if is_dataclass(value):
+        return {field.name: _plain_document(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain_document(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain_document(item) for item in value]
+    return value
 
 
 def submission_row(record: PipelineRecord) -> dict[str, Any]:

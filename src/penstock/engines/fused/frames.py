@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.base.errors import BadInputError
-from penstock.dataflow.aggregate import Emit, WindowTime, top_count
+from penstock.dataflow.aggregate import WINDOW_END, WINDOW_START, Emit, WindowTime, ranking_count, top_count
 from penstock.dataflow.endpoints import reading_of, writing_of
 from penstock.dataflow.formats import COUNT
 from penstock.dataflow.logic import Per, sparks_own_code
@@ -47,12 +47,16 @@ if TYPE_CHECKING:
 
 
 _MOMENT = "penstock_moment"
-_WINDOW = "penstock_window"
+_SPAN = "penstock_span"
+WINDOW = "penstock_window"
+"""Column of an aggregation's output that only another aggregation gets: the window, as Spark has it."""
+RESERVED_TIMES = (WINDOW_START, WINDOW_END)
 
 
 def aggregate_frame(frame: DataFrame, aggregate: Aggregate, due: str) -> DataFrame:
     """Return the aggregation of a frame. Its time is the field it names, else the due time of a tuple (column `due`,
-    from the load generator), else the time it was taken in."""
+    from the load generator), else the time it was taken in. Windows of windows are those of the aggregation before:
+    Spark knows by them when they are over. The last column is the window itself (`WINDOW`)."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - what everybody calls them; Spark loads when used
 
     # a value that cannot be had as its type is null: raised, it would end this attempt and every one after it.
@@ -63,29 +67,62 @@ def aggregate_frame(frame: DataFrame, aggregate: Aggregate, due: str) -> DataFra
     if aggregate.window_seconds is None:
         rows = frame.select(*columns)
     else:
-        if aggregate.window_time is WindowTime.PROCESSING:
-            moment = F.current_timestamp()
-        elif aggregate.time is not None:
-            moment = F.col(f"`{aggregate.time}`").try_cast("timestamp")
+        if aggregate.time in RESERVED_TIMES and WINDOW in frame.columns:
+            rows, moment = frame.select(*columns, WINDOW), WINDOW
         else:
-            moment = F.timestamp_seconds(F.col(due)) if due in frame.columns else F.current_timestamp()
-        rows = frame.select(*columns, moment.alias(_MOMENT, metadata={})).withWatermark(
-            _MOMENT, _interval(aggregate.late_seconds)
-        )
+            rows, moment = frame.select(*columns, _moment_of(frame, aggregate, due)), _MOMENT
+            rows = rows.withWatermark(_MOMENT, _interval(aggregate.late_seconds))
         slide = aggregate.slide_seconds or aggregate.window_seconds
-        keys.append(F.window(F.col(_MOMENT), _interval(aggregate.window_seconds), _interval(slide)).alias(_WINDOW))
-        shown += [F.col(f"{_WINDOW}.{end}").cast("double").alias(f"window_{end}") for end in ("start", "end")]
+        keys.append(F.window(F.col(moment), _interval(aggregate.window_seconds), _interval(slide)).alias(_SPAN))
+        shown += [F.col(f"{_SPAN}.{end}").cast("double").alias(f"window_{end}") for end in ("start", "end")]
     calls = []
-    for output, (function, name) in aggregate.calls().items():
-        most = top_count(function)
-        if name is None:
+    for output, (function, names) in aggregate.calls().items():
+        most, ranked = top_count(function), ranking_count(function)
+        if not names:
             made = F.count(F.lit(1))
+        elif ranked is not None:
+            made = _ranking(names, ranked)
         elif most is not None:
-            made = F.slice(F.sort_array(F.collect_list(F.col(name)), asc=False), 1, most)
+            made = F.slice(F.sort_array(F.collect_list(F.col(names[0])), asc=False), 1, most)
         else:
-            made = getattr(F, function)(F.col(name))
+            made = getattr(F, function)(F.col(names[0]))
         calls.append(made.alias(output))
-    return rows.groupBy(*keys).agg(*calls).select(*shown, *(F.col(output) for output in aggregate.outputs))
+    made_of = rows.groupBy(*keys).agg(*calls)
+    hidden = [F.col(_SPAN).alias(WINDOW)] if aggregate.window_seconds is not None else []
+    return made_of.select(*shown, *(F.col(output) for output in aggregate.outputs), *hidden)
+
+
+def _moment_of(frame: DataFrame, aggregate: Aggregate, due: str) -> Any:
+    """Return the column by which rows fall into windows."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - what everybody calls them; Spark loads when used
+
+    if aggregate.window_time is WindowTime.PROCESSING:
+        moment = F.current_timestamp()
+    elif aggregate.time is not None:
+        moment = F.col(f"`{aggregate.time}`").try_cast("timestamp")
+    else:
+        moment = F.timestamp_seconds(F.col(due)) if due in frame.columns else F.current_timestamp()
+    return moment.alias(_MOMENT, metadata={})
+
+
+_RANKED = "struct<count: bigint, value: string>"
+
+
+def _ranking(names: Sequence[str], most: int) -> Any:
+    """Return the ranking of a group (`ranking_N`): of numbers and values, or merged from rankings."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - what everybody calls them; Spark loads when used
+
+    if len(names) == 1:
+        pairs = F.flatten(F.collect_list(F.from_json(F.col(names[0]), f"array<{_RANKED}>")))
+    else:
+        number, value = F.col(names[0]), F.col(names[1])
+        known = number.isNotNull() & value.isNotNull()
+        pairs = F.collect_list(F.when(known, F.struct(number.cast("bigint").alias("count"), value.alias("value"))))
+    pairs = F.filter(pairs, lambda p: p["count"].isNotNull() & p["value"].isNotNull())
+    # ascending by the negative number, then by name
+    ranked = F.array_sort(F.transform(pairs, lambda p: F.struct((-p["count"]).alias("n"), p["value"].alias("v"))))
+    first = F.slice(ranked, 1, most)
+    return F.to_json(F.transform(first, lambda p: F.struct((-p["n"]).alias("count"), p["v"].alias("value"))))
 
 
 def needs_due(aggregate: Aggregate | None) -> bool:
@@ -187,10 +224,11 @@ class FrameBuilder:
             senders = [e for e in item.entries if e not in item.operators]
         return all(sender == LOAD_ENTRY or sender in self._frames for sender in senders)
 
-    def _frame(self, sender: str, *, with_due: bool = False) -> DataFrame:
+    def _frame(self, sender: str, *, with_due: bool = False, with_window: bool = False) -> DataFrame:
         """Return the rows sent by `sender`, for Spark's own operators and sinks, without the id column; the due column
-        only if `with_due`."""
+        only if `with_due`, the window only if `with_window`."""
         frame = self._frames[sender] if sender in self._frames else self._load().drop(ID_COLUMN)
+        frame = frame if with_window else frame.drop(WINDOW)
         return frame if with_due else frame.drop(DUE_COLUMN)
 
     def _spark_operator(self, name: str) -> DataFrame:
@@ -225,12 +263,13 @@ class FrameBuilder:
         streams = self._pipeline.inputs(name)
         if aggregate is not None:
             # it has a time of its own
-            return [self._stream(stream, with_due=needs_due(aggregate)) for stream in streams]
+            of_windows = aggregate.time in RESERVED_TIMES
+            return [self._stream(stream, with_due=needs_due(aggregate), with_window=of_windows) for stream in streams]
         return [with_watermark(self._pipeline, stream.sender, self._stream(stream)) for stream in streams]
 
-    def _stream(self, stream: Stream, *, with_due: bool = False) -> DataFrame:
+    def _stream(self, stream: Stream, *, with_due: bool = False, with_window: bool = False) -> DataFrame:
         """Return the rows of a stream: the part of its sender's rows that goes this way."""
-        return self._part_of(self._frame(stream.sender, with_due=with_due), stream)
+        return self._part_of(self._frame(stream.sender, with_due=with_due, with_window=with_window), stream)
 
     def _part_of(self, frame: DataFrame, stream: Stream) -> DataFrame:
         """The rows of a stream, of all that its sender sends: chosen by a hash of the row, so that it is the same rows
@@ -238,7 +277,7 @@ class FrameBuilder:
         low, high = (round(edge * CIRCLE) for edge in share_of(self._pipeline, stream))
         if high - low >= CIRCLE:
             return frame
-        columns = [f"`{name}`" for name in frame.columns if name not in {ID_COLUMN, DUE_COLUMN}]
+        columns = [f"`{name}`" for name in frame.columns if name not in {ID_COLUMN, DUE_COLUMN, WINDOW}]
         place = f"pmod(xxhash64({', '.join(columns)}), {CIRCLE})"
         within = f"{place} >= {low} AND {place} < {high}"
         with in_one_line(f"the weighted stream from '{stream.sender}' to '{stream.receiver}'"):
@@ -315,7 +354,7 @@ class FrameBuilder:
         operator = self._pipeline.operators[entry]
         if entry not in self._frames and operator.kind is Kind.SOURCE:
             self._frames[entry] = self._source(operator)
-        return self._frames[entry]
+        return self._frames[entry].drop(WINDOW)
 
     def _gathered(self, cut: Cut) -> Frames:
         sinks = tuple(n for n, operator in self._pipeline.operators.items() if operator.kind is Kind.SINK)
@@ -347,7 +386,7 @@ class FrameBuilder:
 
     def _of_sink(self, sink: str) -> DataFrame:
         if sink in self._frames:
-            return self._frames[sink]
+            return self._frames[sink].drop(WINDOW)
         return _union([self._stream(stream) for stream in self._pipeline.inputs(sink)], f"sink '{sink}'")
 
 
@@ -417,7 +456,7 @@ def query_mode(pipeline: Pipeline, sinks: Sequence[str]) -> OutputMode:
 # Code and columns of a region, checked before anything runs.
 
 
-RESERVED = frozenset({ID_COLUMN, DUE_COLUMN, ENTRY_COLUMN, EXIT_COLUMN})
+RESERVED = frozenset({ID_COLUMN, DUE_COLUMN, ENTRY_COLUMN, EXIT_COLUMN, WINDOW})
 """Columns of ours beside the user's: one of the user's by such a name would be taken for ours, and be gone."""
 
 

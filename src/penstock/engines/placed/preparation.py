@@ -17,7 +17,7 @@ from penstock.inputs.finders import (
     runnable,
     segments_of,
 )
-from penstock.modelling.library import demands_to_run
+from penstock.modelling.library import demands_to_run, placed_demands
 from penstock.modelling.model import Model
 from penstock.planning.prediction.placed import PlacedSetup
 from penstock.planning.prediction.placement import Routing, routed
@@ -116,7 +116,7 @@ def prepare_placed(
     logic_of(pipeline)
     threads = saved.threads_by_slot()
     library = find_models_for(saved, config.models)
-    demands = demands_to_run(pipeline, library)
+    demands = placed_demands(demands_to_run(pipeline, library))
     segmenter = config.segmenter or saved.segmenter or DEFAULT_PLACED_SEGMENTER
     if segments is None:
         cut = segments_of(pipeline, segmenter=segmenter, rate=load.peak_rate, models=library)

@@ -16,7 +16,7 @@ from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster,
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.pipeline import checked_rate, gains
 from penstock.inputs.finders import ModelsLike, PlanLike, find_models_for, runnable
-from penstock.modelling.library import demands_of
+from penstock.modelling.library import demands_of, placed_demands
 from penstock.planning.plan import Plan
 from penstock.planning.prediction.placement import Routing, routed
 from penstock.report.listener import Listener, Progress
@@ -85,7 +85,7 @@ def planned_job(plan: PlanLike, load: LoadLike, models: ModelsLike, routing: Rou
         raise BadInputError(f"{where}: a pipeline, not a plan of one: make one with `plan`")
     try:
         gains(pipeline)
-        demands = demands_of(pipeline, find_models_for(saved, models))
+        demands = placed_demands(demands_of(pipeline, find_models_for(saved, models)))
     except BadInputError as error:
         raise BadInputError(f"{where}: {error}") from error
     wanted = one_of(Routing, routing or saved.prediction.get("routing") or Routing.SHUFFLE, "routing")

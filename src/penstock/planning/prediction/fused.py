@@ -42,6 +42,7 @@ from penstock.dataflow.code import is_sparks_own
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind, gains, topological_order
 from penstock.modelling.fingerprint import shape_of
+from penstock.modelling.library import unmeasured_operators
 from penstock.modelling.model import (
     ASSUMED_BATCH_SECONDS,
     Model,
@@ -613,11 +614,7 @@ def _of_models(pipeline: Pipeline, demands: Demands, threads: Mapping[str, int],
         handling_cpu_seconds=entering * handling_cpu_seconds(modelled),
         crews=crews,
         models=tuple(modelled),
-        unmeasured=tuple(
-            name
-            for name, operator in pipeline.operators.items()
-            if operator.kind is Kind.OPERATOR and not isinstance(demands[name], Model)
-        ),
+        unmeasured=unmeasured_operators(pipeline, demands),
     )
 
 

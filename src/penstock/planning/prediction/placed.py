@@ -22,7 +22,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.dataflow.pipeline import Kind, gains, topological_order
+from penstock.dataflow.code import fused_only, why_not_placed
+from penstock.dataflow.pipeline import gains, topological_order
+from penstock.modelling.library import unmeasured_operators
 from penstock.modelling.model import Model
 from penstock.planning.prediction.forecast import ErrorSpread, Estimate, RunForecast, SlotUse, spread_of_models
 from penstock.planning.prediction.placement import (
@@ -254,13 +256,11 @@ class PlacedSetup:
     def forecast(self, target_rate: float, confidence: float = 0.5) -> RunForecast:
         """Return everything that is predicted at `target_rate` tuples/s of every source."""
         slots, cores = len(self.threads), self.cores or float(len(self.threads))
-        unmeasured = tuple(
-            f"operator '{name}' was not measured: penstock profile measures it"
-            for name, operator in self.pipeline.operators.items()
-            if operator.kind is Kind.OPERATOR and not isinstance(self.demands[name], Model)
-        )
-        if unmeasured or not self.models:
-            why = unmeasured or ("no operator has a model",)
+        missing = unmeasured_operators(self.pipeline, self.demands)
+        refused = (why_not_placed(names),) if (names := fused_only(self.pipeline)) else ()
+        if refused or missing or not self.models:
+            unmeasured = (f"operator '{name}' was not measured: penstock profile measures it" for name in missing)
+            why = (*refused, *unmeasured) or ("no operator has a model",)
             return RunForecast("placed", target_rate, slots, cores, unknown=why, confidence=confidence)
         # placed runs need no rehearsal: no micro-batches of Spark's lie between the operators
         spread = spread_of_models(self.models, rehearsed=True, reach=1.0)

@@ -14,12 +14,15 @@ from penstock.base.tolerance import TOLERANCE
 from penstock.planning.replanning.keeping import Offer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from penstock.cluster.topology import Dimension, Node, Slot
     from penstock.planning.replanning.keeping import Rows
+
+
+NOBODY = -1
 
 
 class FreeTable:
@@ -32,9 +35,11 @@ class FreeTable:
         held: Iterable[Slot],
         used: Mapping[str, Mapping[str, float]],
         closed: Iterable[str] = (),
+        *,
+        exclusive: bool = False,
     ) -> None:
         """`held`: slots of other applications. `used`: the amounts those take of each node. `closed`: nodes on
-        which nothing more may start."""
+        which nothing more may start. `exclusive`: every node belongs to one pipeline."""
         self.nodes = nodes
         self.dimensions = dimensions
         names = [dimension.name for dimension in dimensions]
@@ -49,8 +54,10 @@ class FreeTable:
         self.slots_free = self.slots.copy()
         self.closed = np.zeros(len(nodes), dtype=bool)
         self.closed[[self.index[name] for name in closed if name in self.index]] = True
-        self.isolated: dict[int, str] = {}
-        """Nodes of isolated pipelines, and whose."""
+        self._exclusive = exclusive
+        self._owner = np.full(len(nodes), NOBODY, dtype=np.int64)
+        """Numbers of the pipelines that have a node alone."""
+        self._numbers: dict[str, int] = {}
         self._taken: dict[int, set[int]] = {}
         for name, amounts in used.items():
             if name in self.index:
@@ -71,11 +78,28 @@ class FreeTable:
         slack = TOLERANCE * self.capacity[node]
         return bool((self.free[node] + slack >= amount)[self.hard].all())
 
-    def take_row(self, slot: Slot, amount: NDArray[np.float64]) -> None:
-        """Give a slot and an amount of its node to a pipeline."""
+    def may_use(self, node: str, pipeline: str) -> bool:
+        """Return whether no other pipeline has the node alone."""
+        owner = self._owner[self.index[node]]
+        return bool(owner == NOBODY or owner == self._numbers.get(pipeline, NOBODY))
+
+    def take_row(self, slot: Slot, amount: NDArray[np.float64], pipeline: str, *, alone: bool = False) -> None:
+        """Give a slot and an amount of its node to a pipeline; `alone`: nobody else may use the node."""
         node = self.index[slot.node]
         self._occupy(node, slot.number)
         self.free[node] -= amount
+        if alone or self._exclusive:
+            self._owner[node] = self._numbers.setdefault(pipeline, len(self._numbers))
+
+    def close_to(self, pipeline: str, usable: NDArray[np.int64], near: Sequence[int], *, alone: bool) -> None:
+        """Take from `usable` the nodes others have alone; for a pipeline that is to be alone, all that others use."""
+        mine = self._numbers.get(pipeline, NOBODY)
+        usable[(self._owner != NOBODY) & (self._owner != mine)] = 0
+        if alone or self._exclusive:
+            own = [node for node in near if mine != NOBODY and self._owner[node] == mine]
+            left = usable[own]
+            usable[self.slots_free < self.slots] = 0
+            usable[own] = left
 
     def add(self, slot: Slot, amount: NDArray[np.float64]) -> bool:
         """Take a further amount on a slot that is held; return False if it does not fit on the node."""
@@ -91,6 +115,8 @@ class FreeTable:
         self._taken[node].discard(slot.number)
         self.slots_free[node] += 1
         self.free[node] += amount
+        if not self._taken[node]:
+            self._owner[node] = NOBODY
 
     def _occupy(self, node: int, number: int) -> None:
         taken = self._taken.setdefault(node, set())
@@ -111,19 +137,31 @@ class FreeTable:
         slots: NDArray[np.int64] = np.maximum(count, 0).astype(np.int64)
         return slots
 
-    def offer(self, usable: NDArray[np.int64], near: Iterable[int], slots: int) -> Offer | None:
+    def offer(
+        self,
+        usable: NDArray[np.int64],
+        near: Iterable[int],
+        slots: int,
+        own: Collection[int] = (),
+        max_nodes: int | None = None,
+        floor: Sequence[float] = (),
+    ) -> Offer | None:
         """Return this number of usable slots, or all if there are fewer; None if there is none.
 
         First on the nodes `near`, then on other nodes of their racks, then in the racks with the most; in a rack the
-        nodes with the most slots come first.
+        nodes with the most slots come first. With `max_nodes` only so many nodes are used, those of `own` included.
+        `floor`: what every slot takes at least.
         """
         chosen: dict[int, int] = {}
         left = slots
         near = list(near)
+        nodes_left = len(self.nodes) if max_nodes is None else max_nodes - len(own)
         for node in near:
-            if usable[node] and left > 0:
+            if usable[node] and left > 0 and (node in own or nodes_left > 0):
                 chosen[node] = min(int(usable[node]), left)
                 left -= chosen[node]
+                nodes_left -= node not in own
+        left = left if nodes_left > 0 else 0
         if left > 0:
             by_rack = np.bincount(self.rack, weights=usable, minlength=1)
             own = np.zeros(len(by_rack), dtype=bool)
@@ -139,7 +177,8 @@ class FreeTable:
                     if node in chosen:
                         continue
                     chosen[node] = min(int(usable[node]), left)
-                    left -= chosen[node]
+                    nodes_left -= 1
+                    left = left - chosen[node] if nodes_left > 0 else 0
                     if left <= 0:
                         break
         if not chosen:
@@ -149,7 +188,7 @@ class FreeTable:
         for node in nodes:
             taken = self._taken.get(node, ())
             numbers.append([n for n in range(self.nodes[node].slots) if n not in taken][: chosen[node]])
-        return Offer([self.nodes[node] for node in nodes], self.free[nodes], numbers, self.dimensions)
+        return Offer([self.nodes[node] for node in nodes], self.free[nodes], numbers, self.dimensions, floor)
 
     def closest(self, unit: NDArray[np.float64]) -> tuple[str, str, float, float] | None:
         """Return the node that comes closest to one thread: its name, its scarcest resource, the need and the offer."""

@@ -196,8 +196,11 @@ class Offer:
         free: NDArray[np.float64],
         numbers: Sequence[Sequence[int]],
         dimensions: tuple[Dimension, ...],
+        floor: Sequence[float] = (),
     ) -> None:
+        """`floor`: what every slot takes at least of its node, by dimension."""
         self._nodes = list(nodes)
+        self._floor = np.array(floor or [0.0] * len(dimensions))
         self._dimensions = dimensions
         self._hard = [axis for axis, dimension in enumerate(dimensions) if dimension.hard]
         self._free = np.maximum(free, 0.0).reshape(len(nodes), len(dimensions))
@@ -264,14 +267,19 @@ class Offer:
         }
         left: Bundles = {}
         taken: dict[int, list[int]] = {}
+        on: dict[Slot, NDArray[np.float64]] = {}
         for name, threads, slot, _ in answer.bundles:
             node = index[slot.node]
-            demand = demands[name]
+            demand = np.array(demands[name])
             free = self._free[node]
-            fit = threads
+            # a slot takes max(floor, sum of its threads): what is left of its floor is free to its own threads
+            has = on.get(slot, np.zeros(len(demand)))
+            took = np.maximum(has, self._floor) if slot in on else has
+            room = free + took - has
+            fit = threads if slot in on or (room * (1 + TOLERANCE) + TOLERANCE >= self._floor)[self._hard].all() else 0
             for axis in self._hard:
                 if demand[axis] > 0:
-                    fit = min(fit, int((free[axis] * (1 + TOLERANCE) + TOLERANCE) / demand[axis]))
+                    fit = min(fit, int((room[axis] * (1 + TOLERANCE) + TOLERANCE) / demand[axis]))
             if own_slots:
                 fit = min(fit, len(self._numbers[node]) - len(taken.get(node, ())))
             if fit < threads:
@@ -279,7 +287,11 @@ class Offer:
                 left.setdefault(name, []).append(part_of_bundle(bundles[name], threads - fit))
             if fit <= 0:
                 continue
-            free -= np.multiply(demand, fit)
+            if own_slots:
+                free -= fit * np.maximum(demand, self._floor)
+            else:
+                on[slot] = has + fit * demand
+                free -= np.maximum(on[slot], self._floor) - took
             held = taken.setdefault(node, [])
             for count, number in (
                 [(1, len(held) + added) for added in range(fit)] if own_slots else [(fit, slot.number)]

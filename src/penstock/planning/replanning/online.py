@@ -15,9 +15,11 @@ and one call of the placer for every pipeline that changed.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +27,8 @@ import numpy as np
 from penstock.base.errors import BadInputError, PenstockError, Refusal, Shortage
 from penstock.base.tolerance import covers, exceeds
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIONS, MEMORY, Cluster, Node, Slot
-from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED, checked_rate, gains
+from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED, checked_rate, gains, topological_order
+from penstock.modelling.library import demands_to_run
 from penstock.planning.allocation.contract import Allocation, ElasticAllocator, OperatorAllocation, ThreadBundle
 from penstock.planning.placement.constraints import broken
 from penstock.planning.placement.contract import (
@@ -45,7 +48,7 @@ from penstock.planning.replanning.keeping import KeptPlan, Rows, keep, part_of_r
 from penstock.planning.replanning.plan_changes import ThreadMoves, by_operator, moves
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -88,8 +91,10 @@ ASKED = (
     "segmenter",
     "engine",
     "slot_memory_mb",
+    "min_executor_mb",
     "slot_cpu",
     "max_slots",
+    "max_nodes",
     "slots",
 )
 """All that a plan depends on, besides nodes."""
@@ -118,6 +123,12 @@ class RunningPlan:
     asked: tuple[object, ...]
     rate: float
     """Tuples/s it is predicted to keep; infinite if nothing limits it."""
+    floor: tuple[float, ...] = ()
+    """Amounts that every slot takes at least, whatever runs on it."""
+
+    def amount(self, row: Mapping[str, int]) -> NDArray[np.float64]:
+        """Return what the executor of one slot takes of its node."""
+        return _at_least(amount_of(row, self.arrays), self.floor)
 
     @property
     def threads(self) -> int:
@@ -141,7 +152,8 @@ class OnlinePipeline:
     """A pipeline of a live cluster: its definition, policies, limits and current plan."""
 
     name: str
-    pipeline: Pipeline
+    pipeline: Pipeline | None
+    """None: nothing is known of it but its slots, which is enough for a fused one."""
     library: ModelLibrary
     rate: float
     """Tuples/s it is planned for: present or forecast, with headroom."""
@@ -151,13 +163,17 @@ class OnlinePipeline:
     engine: str = PLACED
     slot_memory_mb: float = DEFAULT_SLOT_MEMORY_MB
     """Memory of an executor, which is also what 1.0 of a model's memory means."""
+    min_executor_mb: float = 0.0
+    """Memory that the executor of a placed slot takes at least."""
     slot_cpu: float = CPU_POINTS_PER_SLOT
     """Points of CPU of a fused slot."""
     priority: int = 0
     max_slots: int | None = None
     """The share the sharing policy grants."""
+    max_nodes: int | None = None
+    """Nodes it may be on, where shares are of whole nodes."""
     slots: int | None = None
-    """Slots of a fused pipeline; None: those its allocation needs."""
+    """Slots of a fused pipeline, or of one without models; None: those its allocation needs."""
     routing: Routing = Routing.SLOT_AWARE
     current: RunningPlan | None = None
 
@@ -167,9 +183,25 @@ class OnlinePipeline:
         return tuple(getattr(self, name) for name in ASKED)
 
     @cached_property
+    def known(self) -> Pipeline:
+        if self.pipeline is None:
+            raise BadInputError(f"pipeline '{self.name}' cannot be planned: its operators are not known")
+        return self.pipeline
+
+    @cached_property
+    def planned(self) -> Pipeline:
+        """The pipeline with a demand for every operator."""
+        slots = self.slots or self.max_slots or len(self.known.operators)
+        return declared_evenly(self.known, self.library, slots, self.min_executor_mb or self.slot_memory_mb)
+
+    @property
+    def is_isolated(self) -> bool:
+        return self.pipeline is not None and self.pipeline.constraints.isolated
+
+    @cached_property
     def planner(self) -> Planner:
         unit = Node("slot", "slot", 1, {CPU: CPU_POINTS_PER_SLOT, MEMORY: self.slot_memory_mb})
-        return Planner(self.pipeline, self.library, Cluster((unit,)), routing=self.routing)
+        return Planner(self.planned, self.library, Cluster((unit,)), routing=self.routing)
 
 
 @dataclass(frozen=True)
@@ -185,6 +217,8 @@ class FleetSnapshot:
     """Amounts that other applications use, by node and dimension."""
     closed: frozenset[str] = frozenset()
     """Nodes on which what runs may stay and nothing more may start."""
+    exclusive: bool = False
+    """A node belongs to one pipeline: shares are of whole nodes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,8 +246,13 @@ NO_MOVES = ThreadMoves(0, 0, 0, 0)
 
 def plan_pass(snapshot: FleetSnapshot) -> list[PlanDecision]:
     """Decide about every pipeline of a snapshot, in its order."""
-    table = FreeTable(snapshot.nodes, snapshot.dimensions, snapshot.held, snapshot.used, snapshot.closed)
-    held = {pipeline.name: _charge(pipeline, table) for pipeline in snapshot.pipelines}
+    table = FreeTable(
+        snapshot.nodes, snapshot.dimensions, snapshot.held, snapshot.used, snapshot.closed, exclusive=snapshot.exclusive
+    )
+    held = {}
+    for pipeline in snapshot.pipelines:
+        with _planning(pipeline):
+            held[pipeline.name] = _charge(pipeline, table)
     decisions: dict[str, PlanDecision] = {}
     changed: list[_Change] = []
     for pipeline in snapshot.pipelines:
@@ -225,11 +264,30 @@ def plan_pass(snapshot: FleetSnapshot) -> list[PlanDecision]:
                 pipeline.name, PassOutcome.KEPT, current, current, stay, 0, "nothing it depends on has changed"
             )
             continue
-        changed.append(_Change(pipeline, table, rows, lost))
+        with _planning(pipeline):
+            changed.append(_Change(pipeline, table, rows, lost))
     # those that shrink come first: others may use the slots they leave
     for change in sorted(changed, key=lambda change: change.grows):
-        decisions[change.pipeline.name] = change.decide()
+        with _planning(change.pipeline):
+            decisions[change.pipeline.name] = change.decide()
     return [decisions[pipeline.name] for pipeline in snapshot.pipelines]
+
+
+class PassError(Exception):
+    """An exception of a pass, with the pipeline it was about; the exception itself is its cause."""
+
+    def __init__(self, pipeline: str, error: Exception) -> None:
+        super().__init__(f"pipeline '{pipeline}': {type(error).__name__}: {error}")
+        self.pipeline = pipeline
+        self.error = error
+
+
+@contextmanager
+def _planning(pipeline: OnlinePipeline) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise PassError(pipeline.name, error) from error
 
 
 def _charge(pipeline: OnlinePipeline, table: FreeTable) -> tuple[Rows, int]:
@@ -240,14 +298,16 @@ def _charge(pipeline: OnlinePipeline, table: FreeTable) -> tuple[Rows, int]:
         return rows, 0
     lost = 0
     for slot, row in current.rows.items():
-        amount = amount_of(row, current.arrays)
-        if not table.has_slot(slot) or not table.fits(table.index[slot.node], amount):
+        amount = current.amount(row)
+        if (
+            not table.has_slot(slot)
+            or not table.may_use(slot.node, pipeline.name)
+            or not table.fits(table.index[slot.node], amount)
+        ):
             lost += sum(row.values())
             continue
-        table.take_row(slot, amount)
+        table.take_row(slot, amount, pipeline.name, alone=pipeline.is_isolated)
         rows[slot] = dict(row)
-        if pipeline.pipeline.constraints.isolated:
-            table.isolated[table.index[slot.node]] = pipeline.name
     return rows, lost
 
 
@@ -259,11 +319,11 @@ class _Change:
         self._table = table
         self._rows = rows
         self._lost = lost
-        self._stay = _within(rows, pipeline.max_slots)
-        self._over = sum(sum(row.values()) for slot, row in rows.items() if slot not in self._stay)
+        self._look_again()
         self._before = pipeline.current
         self._why = self._reason()
         self._failed: str | None = None
+        self._less: tuple[str, ...] = ()
         try:
             self._placer: Placer = PLACERS.create(pipeline.placer)
             checked_rate(pipeline.rate)
@@ -274,7 +334,13 @@ class _Change:
     def _use(self, allocation: Allocation) -> None:
         self._allocation = allocation
         self._request = self._ask(allocation)
+        self._floor = self._floor_of()
         self._demands = {operator.name: np.array(operator.demand) for operator in self._request.operators}
+
+    def _look_again(self) -> None:
+        """Have all stay that the share allows."""
+        self._stay = _within(self._rows, self.pipeline.max_slots, self.pipeline.max_nodes)
+        self._over = sum(sum(row.values()) for slot, row in self._rows.items() if slot not in self._stay)
 
     @property
     def grows(self) -> bool:
@@ -288,21 +354,62 @@ class _Change:
 
     def decide(self) -> PlanDecision:
         """Plan with what runs, anew if that is refused or keeps less of the rate, else keep or wait."""
+        decision = self._best()
+        if decision.outcome is PassOutcome.WAITS and self._before is not None:
+            for slot, row in self._rows.items():
+                self._table.release_row(slot, self._before.amount(row))
+        return decision
+
+    def _best(self) -> PlanDecision:
         if self._failed is not None:
             return self._refused(self._failed, ())
         try:
-            return self._decide()
+            decision = self._decide()
+            for slots in self._fewer(decision):
+                try:
+                    self._use(_allocation(self.pipeline, self.pipeline.rate, slots))
+                except BadInputError:
+                    break
+                self._less = (f"all of its share: {decision.shortage}",)
+                self._look_again()
+                decision = self._decide()
+                if decision.shortage is None:
+                    break
+            return decision
         except Exception as error:
             return self._refused(f"policies failed with {type(error).__name__}: {error}", ())
 
+    def _fewer(self, decision: PlanDecision) -> Iterator[int]:
+        """Yield counts of slots to plan for instead, if a plan for the whole share was refused.
+
+        A fused pipeline runs on as many as there are. The placer of a placed one may need more slots than its
+        allocation has.
+        """
+        pipeline = self.pipeline
+        if decision.shortage is None:
+            return
+        if pipeline.engine == FUSED:
+            asked = self._allocation.operators[0].threads
+            usable = self._usable(
+                self._request, [self._table.index[slot.node] for slot in self._rows], fills_slots=True
+            )
+            room = len(self._stay) + int(usable.sum())
+            if pipeline.max_nodes is not None:
+                most = np.sort(usable)[::-1][: pipeline.max_nodes]
+                room = min(room, len(self._stay) + int(most.sum()))
+            if 0 < room < asked:
+                yield room
+        elif pipeline.max_slots is not None:
+            yield from range(pipeline.max_slots - 1, pipeline.max_slots // 2, -1)
+
     def _decide(self) -> PlanDecision:
         asked = self._allocation
-        rejected: list[str] = []
+        rejected: list[str] = list(self._less)
         steady = self._beside_what_runs(rejected)
         if steady is not None:
             steady = self._topped_up(steady)
             if covers(self._rate(steady), self.pipeline.rate):
-                return self._sooner(asked, steady) or self._take(steady, ())
+                return self._sooner(asked, steady) or self._take(steady, self._less)
         enough = self._allocation
         self._use(asked)
         fresh = self._fresh()
@@ -397,6 +504,8 @@ class _Change:
         if self._lost:
             gone = sorted({slot.node for slot in before.rows if slot not in self._rows})
             return f"{self._lost} threads lost their place on {', '.join(gone[:3])}{' ...' if len(gone) > 3 else ''}"
+        if not before.asked:
+            return "it did not get all it asked for"
         changes = [
             name if name == "pipeline" else f"{name} {old} -> {new}"
             for name, old, new in zip(ASKED, before.asked, self.pipeline.asked, strict=True)
@@ -423,7 +532,7 @@ class _Change:
 
     def _supported(self, rows: Rows) -> SupportedRate:
         pipeline = self.pipeline
-        return supported_rate(gains(pipeline.pipeline), pipeline.planner.demands, rows, pipeline.routing)
+        return supported_rate(gains(pipeline.planned), pipeline.planner.demands, rows, pipeline.routing)
 
     def _steady(self, *, fill: bool = True, drop: bool = False) -> Rows | str:
         """Return the placement in which everything that may stays, or why there is none; the table is as before.
@@ -435,7 +544,7 @@ class _Change:
             kept = keep(self._stay, self._allocation)
             # the demands of a thread may have changed with the rate: what stays is charged anew
             before = self._before
-            held = {slot: amount_of(row, before.arrays) for slot, row in self._rows.items()} if before else {}
+            held = {slot: before.amount(row) for slot, row in self._rows.items()} if before else {}
             for slot, amount in held.items():
                 self._table.release_row(slot, amount)
             charged: dict[Slot, NDArray[np.float64]] = {}
@@ -446,8 +555,7 @@ class _Change:
             finally:
                 for slot, amount in charged.items():
                     self._table.release_row(slot, amount)
-                for slot, amount in held.items():
-                    self._table.take_row(slot, amount)
+                self._take_back(held)
             if not drop:
                 return f"its threads need more than {', '.join(dict.fromkeys(slot.node for slot in too_large))} has"
             self._over += sum(sum(self._rows[slot].values()) for slot in too_large)
@@ -457,19 +565,32 @@ class _Change:
         """Take the rows that stay from the table; return those that no longer fit on their node."""
         too_large = []
         for slot, row in kept.rows.items():
-            amount = amount_of(row, self._demands)
+            amount = self._amount(row)
             if not self._table.fits(self._table.index[slot.node], amount):
                 too_large.append(slot)
-            self._table.take_row(slot, amount)
+            self._table.take_row(slot, amount, self.pipeline.name, alone=self.pipeline.is_isolated)
             charged[slot] = amount
         return too_large
+
+    def _take_back(self, held: Mapping[Slot, NDArray[np.float64]]) -> None:
+        for slot, amount in held.items():
+            self._table.take_row(slot, amount, self.pipeline.name, alone=self.pipeline.is_isolated)
+
+    def _amount(self, row: Mapping[str, int]) -> NDArray[np.float64]:
+        return _at_least(amount_of(row, self._demands), self._floor)
+
+    def _floor_of(self) -> tuple[float, ...]:
+        """Return what the executor of a slot takes at least, by dimension."""
+        memory = 0.0 if self.pipeline.engine == FUSED else self.pipeline.min_executor_mb
+        return tuple(memory if dimension.name == MEMORY else 0.0 for dimension in self._table.dimensions)
 
     def _place_missing(self, kept: KeptPlan, *, fill: bool) -> Rows | str:
         """Start the missing threads beside those that stay, or where the placer puts them."""
         taken: list[tuple[Slot, NDArray[np.float64]]] = []
 
         def room(slot: Slot, name: str, threads: int) -> bool:
-            amount = threads * self._demands[name]
+            row = kept.rows[slot]
+            amount = self._amount({**row, name: row.get(name, 0) + threads}) - self._amount(row)
             if not self._table.add(slot, amount):
                 return False
             taken.append((slot, amount))
@@ -494,7 +615,7 @@ class _Change:
     def _fresh(self) -> Rows | str:
         """Return the placement of all threads anew, or why there is none; the table is as before."""
         before = self._before
-        held = {slot: amount_of(row, before.arrays) for slot, row in self._rows.items()} if before else {}
+        held = {slot: before.amount(row) for slot, row in self._rows.items()} if before else {}
         for slot, amount in held.items():
             self._table.release_row(slot, amount)
         try:
@@ -505,8 +626,7 @@ class _Change:
             placed = self._place(request, list(near), {})
             return placed if isinstance(placed, str) else self._checked(renumbered(placed, self._rows))
         finally:
-            for slot, amount in held.items():
-                self._table.take_row(slot, amount)
+            self._take_back(held)
 
     def _place(self, request: PlacementRequest, near: list[int], beside: Rows) -> Rows | str:
         """Ask the placer with ever more nodes while it refuses or the rate is missed; return a refusal in words."""
@@ -516,18 +636,15 @@ class _Change:
             return f"its share of {pipeline.max_slots} slots is full"
         fills_slots = not self._placer.whole_cluster or pipeline.engine == FUSED
         unit = self._unit(request, fills_slots=fills_slots)
-        whole = table.hard.copy()
-        if fills_slots:
-            whole |= np.array([dimension.name == CPU for dimension in table.dimensions])
-        usable = table.usable(unit, whole)
-        self._keep_isolation(usable, near)
+        usable = self._usable(request, near, fills_slots=fills_slots)
         needed = self._slots_of(request)
+        own = {table.index[slot.node] for slot in beside}
         refused, offered, best = "", -1, None
         for times in OFFERS:
             if best is not None and times > MAX_FOR_RATE:
                 break
             wanted = needed * times if limit is None else min(needed * times, limit)
-            offer = table.offer(usable, near, wanted)
+            offer = table.offer(usable, near, wanted, own, pipeline.max_nodes, self._floor)
             if offer is None or offer.size == offered:
                 break
             offered = offer.size
@@ -542,24 +659,28 @@ class _Change:
                 break
         return self._short(unit, needed, refused) if best is None else best[1]
 
-    def _keep_isolation(self, usable: NDArray[np.int64], near: list[int]) -> None:
-        """Close the nodes of isolated pipelines to others, and to an isolated one all nodes that others are on."""
-        table, name = self._table, self.pipeline.name
-        usable[[node for node, owner in table.isolated.items() if owner != name]] = 0
-        if self.pipeline.pipeline.constraints.isolated:
-            own = [node for node in near if table.isolated.get(node) == name]
-            left = usable[own]
-            usable[table.slots_free < table.slots] = 0
-            usable[own] = left
+    def _usable(self, request: PlacementRequest, near: list[int], *, fills_slots: bool) -> NDArray[np.int64]:
+        """Return how many slots of every node may be offered for a request."""
+        table = self._table
+        whole = table.hard.copy()
+        if fills_slots:
+            whole |= np.array([dimension.name == CPU for dimension in table.dimensions])
+        usable = table.usable(self._unit(request, fills_slots=fills_slots), whole)
+        table.close_to(self.pipeline.name, usable, near, alone=self.pipeline.is_isolated)
+        return usable
 
     def _unit(self, request: PlacementRequest, *, fills_slots: bool) -> NDArray[np.float64]:
         """Return what every slot that is offered must have: a slot's worth, or the largest thread's demand."""
         largest = np.max([operator.demand for operator in request.operators], axis=0)
         if not fills_slots:
-            return np.asarray(largest, dtype=float)
-        amounts = {CPU: CPU_POINTS_PER_SLOT, MEMORY: self.pipeline.slot_memory_mb}
-        if self.pipeline.engine == FUSED:
-            amounts[CPU] = self.pipeline.slot_cpu
+            return _at_least(np.asarray(largest, dtype=float), self._floor)
+        pipeline = self.pipeline
+        amounts = {CPU: CPU_POINTS_PER_SLOT, MEMORY: pipeline.slot_memory_mb}
+        if pipeline.engine == FUSED:
+            amounts[CPU] = pipeline.slot_cpu
+        elif pipeline.min_executor_mb:
+            bundles = [bundle.memory for operator in request.operators for _, bundle in operator.bundles]
+            amounts[MEMORY] = max(pipeline.min_executor_mb, max(bundles, default=0.0) * pipeline.slot_memory_mb)
         return np.array([amounts.get(dimension.name, 0.0) for dimension in self._table.dimensions])
 
     def _slots_of(self, request: PlacementRequest) -> int:
@@ -598,13 +719,13 @@ class _Change:
         before = self._before
         for slot, row in self._rows.items():
             if before is not None:
-                self._table.release_row(slot, amount_of(row, before.arrays))
+                self._table.release_row(slot, before.amount(row))
         for slot, row in rows.items():
-            self._table.take_row(slot, amount_of(row, self._demands))
-            if self.pipeline.pipeline.constraints.isolated:
-                self._table.isolated[self._table.index[slot.node]] = self.pipeline.name
+            self._table.take_row(slot, self._amount(row), self.pipeline.name, alone=self.pipeline.is_isolated)
         demands = {operator.name: operator.demand for operator in self._request.operators}
-        after = RunningPlan(rows, demands, self.pipeline.asked, self._rate(rows))
+        # what got less than it asked for is looked at again in the next pass
+        asked = () if self._less else self.pipeline.asked
+        after = RunningPlan(rows, demands, asked, self._rate(rows), self._floor)
         old = {} if before is None else before.rows
         changes = moves(old, self._rows, rows)
         same = before is not None and not self._lost and rows == {s: dict(r) for s, r in before.rows.items()}
@@ -623,30 +744,33 @@ class _Change:
         )
 
     def _refused(self, shortage: str, rejected: tuple[str, ...]) -> PlanDecision:
-        """Keep the last good plan if all of it still runs, else wait and release its slots."""
+        """Keep the last good plan if all of it still runs, else wait."""
         before, name = self._before, self.pipeline.name
         if before is not None and not self._lost:
             stay = ThreadMoves(before.threads, 0, 0, 0)
             return PlanDecision(name, PassOutcome.LAST_GOOD, before, before, stay, 0, self._why, rejected, shortage)
-        if before is not None:
-            for slot, row in self._rows.items():
-                self._table.release_row(slot, amount_of(row, before.arrays))
         return PlanDecision(name, PassOutcome.WAITS, before, None, NO_MOVES, self._lost, self._why, rejected, shortage)
 
 
-def _allocation(pipeline: OnlinePipeline, rate: float) -> Allocation:
-    """Return the threads for a rate, or for the highest rate the pipeline's share of slots allows."""
+def _at_least(amount: NDArray[np.float64], floor: tuple[float, ...]) -> NDArray[np.float64]:
+    return np.asarray(np.maximum(amount, floor)) if floor else amount
+
+
+def _allocation(pipeline: OnlinePipeline, rate: float, limit: int | None = None) -> Allocation:
+    """Return the threads for a rate, or for the highest rate the pipeline's share of slots allows.
+
+    `limit`: slots it may use, if less than its share."""
     allocator = ALLOCATORS.create(pipeline.allocator)
-    planner = pipeline.planner
+    limit = pipeline.max_slots if limit is None else limit
     if pipeline.engine == FUSED:
         slots = pipeline.slots
         if slots is None:
-            slots = max(1, planner.allocate(rate, allocator).slots_with_sources_and_sinks)
-        slots = slots if pipeline.max_slots is None else min(slots, pipeline.max_slots)
+            slots = max(1, pipeline.planner.allocate(rate, allocator).slots_with_sources_and_sinks)
+        slots = slots if limit is None else min(slots, limit)
         bundle = ThreadBundle(1, 1.0, 1.0, exclusive=True)
         operator = OperatorAllocation(SLOT, rate, ((slots, bundle),), "slots of a fused run")
         return Allocation(pipeline.allocator, (operator,))
-    limit = pipeline.max_slots
+    planner = pipeline.planner
     running = allocator
     if pipeline.current is not None and isinstance(allocator, ElasticAllocator):
         running = allocator.beside(pipeline.current.by_operator)
@@ -666,8 +790,41 @@ def _allocation(pipeline: OnlinePipeline, rate: float) -> Allocation:
     return kept
 
 
-def _within(rows: Rows, max_slots: int | None) -> Rows:
+def declared_evenly(pipeline: Pipeline, library: ModelLibrary, slots: int, executor_mb: float) -> Pipeline:
+    """Return the pipeline with declared demands for operators without a model: they are spread evenly over slots.
+
+    One thread each, and one more of each in turn until every slot has one; aggregations have one thread. With fewer
+    slots than operators k = ceil(operators / slots) threads share a slot: each counts as 1/k of it.
+    """
+    order = topological_order(pipeline)
+    demands = demands_to_run(pipeline, library)
+    unknown = [name for name in order if demands[name] is None and not pipeline.operators[name].is_declared]
+    if not unknown:
+        return pipeline
+    several = [name for name in unknown if pipeline.operators[name].aggregate is None]
+    threads = dict.fromkeys(unknown, 1)
+    for number in range(max(0, slots - len(order)) if several else 0):
+        threads[several[number % len(several)]] += 1
+    share = 1.0 / max(1, -(-len(order) // max(1, slots)))
+    operators = [
+        operator.model_copy(
+            update={"threads": threads[name], "cpu": share * CPU_POINTS_PER_SLOT, "memory_mb": share * executor_mb}
+        )
+        if name in threads
+        else operator
+        for name, operator in pipeline.operators.items()
+    ]
+    return replace(pipeline, operators=MappingProxyType({operator.name: operator for operator in operators}))
+
+
+def _within(rows: Rows, max_slots: int | None, max_nodes: int | None = None) -> Rows:
     """Return the slots that may stay within a share: those with the most threads, in the order they have."""
+    if max_nodes is not None:
+        on: Counter[str] = Counter()
+        for slot, row in rows.items():
+            on[slot.node] += sum(row.values())
+        stay = {node for node, _ in on.most_common(max_nodes)}
+        rows = {slot: row for slot, row in rows.items() if slot.node in stay}
     if max_slots is None or len(rows) <= max_slots:
         return rows
     most = sorted(rows, key=lambda slot: -sum(rows[slot].values()))[:max_slots]

@@ -6,6 +6,7 @@ the beginning of 2026.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import BadInputError, nearest
@@ -171,18 +172,77 @@ def reading(number: int) -> dict[str, Any]:
     }
 
 
-MESSAGES: dict[str, Callable[[int], dict[str, Any]]] = {
+# Readings of gateways in batches, and messages of a feed: what the priority thesis' use cases read, as JSON or as lines
+# of comma-separated values.
+
+
+THRESHOLD = 50.0
+"""Readings above it are those of an event."""
+EVENT_READINGS = 0.9
+"""Part of an event batch's readings that are above the threshold; the detector asks for 0.8."""
+GATEWAYS, BATCH_LENGTH, EVENT_SHARE = 8, 80, 0.5
+
+
+def batch_reading(number: int, producer: int, length: int, event_share: float) -> dict[str, Any]:
+    """Return reading `number` of a producer whose batches have `length` of them: use case 1 of the priority thesis.
+    Whether a batch is an event depends only on its number: producers of two topics make events at the same time."""
+    batch, place = divmod(number, length)
+    is_event = is_event_batch(batch, event_share)
+    # exactly the part asked for, the first of a batch
+    high = place < round(length * EVENT_READINGS) if is_event else place % 4 == 0
+    draw = Draws(number * 1009 + producer)
+    value = THRESHOLD + 1 + draw.below(40) if high else draw.below(int(THRESHOLD))
+    return {
+        "id": number,
+        "ts": happened(number),
+        "source": f"s{producer}",
+        "batch": batch,
+        "last": place == length - 1,
+        "reading": float(value),
+        "other": "x" * 40,
+    }
+
+
+def is_event_batch(batch: int, event_share: float) -> bool:
+    return Draws(batch * 7919 + 17).below(10_000) < event_share * 10_000
+
+
+def reading_line(number: int, gateway: int, length: int, event_share: float) -> str:
+    """Return reading `number` of a gateway as `DATE-TIME,SOURCE,READING,DEVICE;BATCH;LENGTH`."""
+    row = batch_reading(number, gateway, length, event_share)
+    other = f"device{number % length};{row['batch']};{length}"
+    return f"{_date_time(row['ts'])},{row['source']},{row['reading']:g},{other}"
+
+
+def gateway_line(number: int, length: int = BATCH_LENGTH, event_share: float = EVENT_SHARE) -> str:
+    """Return line `number` of a stream to which eight gateways send in turn."""
+    own, gateway = divmod(number, GATEWAYS)
+    return reading_line(own, gateway, length, event_share)
+
+
+def feed_line(number: int) -> str:
+    """Return message `number` of a feed as `DATE-TIME,USER,CONTENT,LANGUAGE`."""
+    return f"{_date_time(happened(number))},user{Draws(number).below(USERS)},{line(number)},en"
+
+
+def _date_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+MESSAGES: dict[str, Callable[[int], dict[str, Any] | str]] = {
     "sentences": sentence,
     "tweets": tweet,
     "page-events": page_event,
     "payloads": payload,
     "readings": reading,
     "auctions": auction_event,
+    "gateway-lines": gateway_line,
+    "feed-lines": feed_line,
 }
-"""The streams of data there are, by the name `penstock dev produce` knows them by."""
+"""Streams of data by the name that `penstock dev produce` takes: fields of a JSON object, or lines of text."""
 
 
-def messages(name: str) -> Callable[[int], dict[str, Any]]:
+def messages(name: str) -> Callable[[int], dict[str, Any] | str]:
     if name not in MESSAGES:
         raise BadInputError(f"data '{name}': unknown; {nearest(name, MESSAGES)}")
     return MESSAGES[name]

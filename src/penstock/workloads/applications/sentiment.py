@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.dataflow.logic import Logic, Per
+from penstock.dataflow.logic import Logic
 from penstock.workloads.applications.messages import tweet
-from penstock.workloads.applications.windows import count_per_window, rank_all, rank_some, with_moments
+from penstock.workloads.applications.windows import share_of
 from penstock.workloads.incoming import message_of
 
 # Sentiment of words, from -5 to +5, and the small words that identify a language. Our own lists: common words with the
@@ -75,30 +75,18 @@ def _score(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hashtags(row: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"ts": row["ts"], "tag": word[1:]} for word in row["text"].lower().split() if word.startswith("#")]
-
-
-def _average(frame: Any) -> Any:
-    """Per window and mood: how many, and what they feel like on average."""
-    windows = with_moments(frame, "mood", "score").selectExpr("window(moment, '10 seconds') AS span", "mood", "score")
-    made = windows.groupBy("span", "mood").agg({"score": "avg", "*": "count"})
-    return made.selectExpr(
-        "CAST(span.end AS double) AS window_end", "mood", "`avg(score)` AS average", "`count(1)` AS tweets"
-    )
+    tags = [word[1:] for word in row["text"].lower().split() if word.startswith("#")]
+    return [{"ts": row["ts"], "tag": tag, "share": share_of(tag)} for tag in tags]
 
 
 def _report(row: dict[str, Any]) -> dict[str, Any]:
     first = json.loads(row["first"])
-    text = ", ".join(f"#{pair['tag']} {pair['count']}" for pair in first)
+    text = ", ".join(f"#{pair['value']} {pair['count']}" for pair in first)
     return {"window_end": row["window_end"], "trending": text}
 
 
 language = Logic(_language, schema="ts double, text string")
 sentiment = Logic(_sentiment, schema="ts double, text string, score int")
 score = Logic(_score, schema="ts double, mood string, score int")
-average = Logic(_average, Per.DATAFRAME)
-hashtags = Logic(_hashtags, schema="ts double, tag string")
-count = Logic(count_per_window("tag"), Per.DATAFRAME)
-rank = Logic(rank_some("tag"), Per.DATAFRAME)
-rank_total = Logic(rank_all("tag"), Per.DATAFRAME)
+hashtags = Logic(_hashtags, schema="ts double, tag string, share int")
 report = Logic(_report, schema="window_end double, trending string")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.dataflow.logic import Logic, Per
+from penstock.dataflow.logic import Logic
 from penstock.workloads.applications.messages import sentence
-from penstock.workloads.applications.windows import count_per_window, rank_all, rank_some
+from penstock.workloads.applications.windows import share_of
 from penstock.workloads.incoming import message_of
 
 
@@ -19,8 +19,10 @@ def _split(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"ts": row["ts"], "word": word} for word in row["text"].split()]
 
 
+def _split_in_shares(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{**word, "share": share_of(word["word"])} for word in _split(row)]
+
+
 parse = Logic(_parse, schema="ts double, text string")
 split = Logic(_split, schema="ts double, word string")
-count = Logic(count_per_window("word"), Per.DATAFRAME)
-rank = Logic(rank_some("word"), Per.DATAFRAME)
-rank_total = Logic(rank_all("word"), Per.DATAFRAME)
+split_in_shares = Logic(_split_in_shares, schema="ts double, word string, share int")

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.base.clock import Stopwatch, now, thread_cpu_seconds
 from penstock.base.errors import BadInputError
 from penstock.connectors.storage import storage
-from penstock.dataflow.aggregate import MOST_DIGITS, Emit, decimal_digits, plain_type, top_count
+from penstock.dataflow.aggregate import MOST_DIGITS, Emit, decimal_digits, plain_type, ranking_count, top_count
 from penstock.engines.placed.flow.keyed_state import KeyedState
 from penstock.runtime.account import Account, IdBitmaps
 from penstock.runtime.batch import UNTRACED, Batch, Marks
@@ -111,15 +111,17 @@ class KeyedCode:
         fields = [(name, arrow_type(columns[name])) for name in self.aggregate.keys]
         if self.aggregate.window_seconds is not None:
             fields += [("window_start", pa.float64()), ("window_end", pa.float64())]
-        for output, (function, name) in self.aggregate.calls().items():
+        for output, (function, names) in self.aggregate.calls().items():
             if function in {"count", "approx_count_distinct"}:
                 kind = pa.int64()
             elif function in {"avg", "stddev"}:
                 kind = pa.float64()
+            elif ranking_count(function) is not None:
+                kind = pa.string()
             elif top_count(function) is not None:
-                kind = pa.list_(arrow_type(columns[name or ""]))
+                kind = pa.list_(arrow_type(columns[names[0]]))
             else:
-                kind = arrow_type(columns[name or ""])
+                kind = arrow_type(columns[names[0]])
                 if function == "sum":
                     kind = _type_of_sum(kind)
             fields.append((output, kind))

@@ -9,6 +9,7 @@ come for it later are counted and dropped.
 from __future__ import annotations
 
 import base64
+import json
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,7 +18,7 @@ import numpy as np
 import pandas as pd
 from pyroaring import BitMap
 
-from penstock.dataflow.aggregate import Emit, WindowTime, top_count
+from penstock.dataflow.aggregate import Emit, WindowTime, ranking_count, top_count
 from penstock.engines.placed.flow.layout import KEY_GROUPS, group_of
 from penstock.runtime.dead_letters import StoppedError
 from penstock.runtime.row_values import hash_rows
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 
 
 class Accumulator(Protocol):
-    def take(self, values: pd.Series) -> None:
-        """Some values of one group, in their order."""
+    def take(self, values: Any) -> None:
+        """Take in values of one group, in their order: a Series of pandas, or a frame if the function has two
+        fields."""
 
     def result(self) -> Any: ...
 
@@ -220,6 +222,45 @@ class Top:
         self.values = list(kept)
 
 
+Ranked = tuple[int, str]
+
+
+class Ranking:
+    """The `count` values with the greatest numbers, the greatest first and then by name, as JSON."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self.ranked: list[Ranked] = []
+
+    def take(self, values: Any) -> None:
+        if isinstance(values, pd.Series):
+            pairs = [pair for text in values.dropna() for pair in _pairs_of(text)]
+        else:
+            pairs = [(int(number), str(name)) for number, name in values.dropna().itertuples(index=False)]
+        self.ranked = sorted([*self.ranked, *pairs], key=lambda pair: (-pair[0], pair[1]))[: self._count]
+
+    def result(self) -> Any:
+        return json.dumps(
+            [{"count": number, "value": name} for number, name in self.ranked],
+            separators=(",", ":"),
+            ensure_ascii=False,
+        )
+
+    def dump(self) -> Any:
+        return [list(pair) for pair in self.ranked]
+
+    def load(self, kept: Any) -> None:
+        self.ranked = [(number, name) for number, name in kept]
+
+
+def _pairs_of(text: str) -> list[Ranked]:
+    """Return the pairs of a ranking in JSON. Text that is no ranking has none, as in Spark."""
+    try:
+        return [(int(pair["count"]), str(pair["value"])) for pair in json.loads(text)]
+    except (ValueError, TypeError, KeyError):
+        return []
+
+
 ACCUMULATORS: dict[str, Callable[[], Accumulator]] = {
     "count": Count,
     "sum": Sum,
@@ -236,6 +277,8 @@ ACCUMULATORS: dict[str, Callable[[], Accumulator]] = {
 
 def accumulator(function: str) -> Accumulator:
     """What keeps the value of a function of a group."""
+    if (ranked := ranking_count(function)) is not None:
+        return Ranking(ranked)
     count = top_count(function)
     return ACCUMULATORS[function]() if count is None else Top(count)
 
@@ -314,8 +357,8 @@ class KeyedState:
             entry = entries.get(key)
             if entry is None:
                 entry = entries[key] = _Entry([accumulator(function) for function, _ in calls], -math.inf)
-            for value, (_, name) in zip(entry.values, calls, strict=True):
-                value.take(rows[_ROWS if name is None else name])
+            for value, (_, names) in zip(entry.values, calls, strict=True):
+                value.take(rows[list(names)] if len(names) > 1 else rows[names[0] if names else _ROWS])
             entry.due = max(entry.due, float(rows[_DUE].max()))
             self._changed.setdefault(group, set()).add(key)
             self._touched.add(group)

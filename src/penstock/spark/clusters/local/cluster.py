@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.processes import find
 from penstock.base.state_folder import state_folder
-from penstock.cluster.contract import NodeRequest, NodeState
+from penstock.cluster.contract import OWN, NodeRequest, NodeState
 from penstock.cluster.file import read_cluster
 from penstock.cluster.topology import CPU, MEMORY
 from penstock.spark.clusters.local.lifecycle import add_node, find_cluster, page_of, remove_node
@@ -123,7 +123,8 @@ class LocalCluster(StandaloneCluster):
 def open_own(address: ClusterAddress) -> ClusterManager:
     """Open the cluster of the state folder, or of FOLDER for the master `cluster:FOLDER`; its secret is in that folder
     if no file is given."""
-    state = find_cluster(address.folder or address.master.partition(":")[2] or None)
+    named = address.master.partition(":")[2] if address.master.startswith(f"{OWN}:") else ""
+    state = find_cluster(address.folder or named or None)
     return LocalCluster(state, None if address.secret_file is None else read_secret(address.secret_file))
 
 
