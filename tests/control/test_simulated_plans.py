@@ -60,17 +60,17 @@ def test_capacity_is_what_the_plan_predicts_for_what_has_joined(plan: PipelinePl
 def test_demands_of_a_slot_are_those_of_its_threads() -> None:
     plan = placed({"n1/0": {"work": 3, "out": 1}, "n1/1": {"other": 1}})
     # 3 * 50 + 10 points; 3 * 100 + 20 MB
-    assert slot_demand(plan, plan.slots[0]) == (pytest.approx(1.6), 320.0)
+    assert slot_demand(plan, plan.slots[0]) == pytest.approx((1.6, 320.0))
     assert slot_demand(plan, plan.slots[1]) is None
     whole = fused("n1/0")
-    assert slot_demand(whole, whole.slots[0]) == (pytest.approx(0.8), 600.0)
+    assert slot_demand(whole, whole.slots[0]) == pytest.approx((0.8, 600.0))
 
 
 @dataclass(frozen=True)
 class Models(RatePerUnit):
     """The source's rows come to `work`, and half of them to `out`."""
 
-    def gains_of(self, submission: Submission) -> Mapping[str, float]:
+    def gains_of(self, _: Submission) -> dict[str, float]:
         return {"work": 1.0, "out": 0.5}
 
 
