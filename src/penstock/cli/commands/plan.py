@@ -261,8 +261,8 @@ def _print_plan(made: Plan, screen: Console) -> None:
 
 
 def _placed_rates(made: Plan) -> Iterator[str]:
-    """Yield what is predicted of a placed run: rates by routing; upper bounds if operators were not measured; or why
-    there is none."""
+    """Yield lines about a placed run: rates by routing, or upper bounds if operators were not measured, or why it is
+    impossible."""
     from penstock.base.tolerance import covers
     from penstock.dataflow.code import why_not_placed
 
