@@ -21,7 +21,6 @@ DOCUMENTED = {
 }
 """Modules, and the page on which each is described as something to import."""
 SEAMS = {
-    "penstock.base.extras": "the extra that a missing package comes with",
     "penstock.control.deployment": "models made wrong on purpose, as `deploy` corrects them",
     "penstock.control.elasticity.estimates": "the decision of the controller, beside published controllers",
     "penstock.control.elasticity.memory": "the decision of the controller, beside published controllers",
