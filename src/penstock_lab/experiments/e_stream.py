@@ -50,7 +50,8 @@ WORKERS = 64
 CPU_SHARE = 0.25
 """Part of a tuple's time with a thread that is spent on the processor."""
 SERVICE_MS = {"top-n": 1.47, "word-count": 0.592}
-"""Milliseconds of a tuple at every operator, calibrated: the response times at 1,000 tuples/s and 50 pipelines (Figs 5 and 6) come out."""
+"""Milliseconds of a tuple at every operator, calibrated: the response times at 1,000 tuples/s and 50 pipelines (Figs 5
+and 6) come out."""
 OPERATORS = {
     "top-n": ("spout", "count", "rank", "total-rank"),
     "word-count": ("reader", "split", "count"),
