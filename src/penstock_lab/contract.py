@@ -28,15 +28,15 @@ Measures = dict[str, Any]
 
 
 class Agreement(StrEnum):
-    """How ours stands to what was published; of our own policies, how they stand to published ones."""
+    """The verdict on a value or claim of ours beside a published one, or on a policy of ours beside a published one."""
 
     AGREES = "agrees"
-    """As published, and it could have come out differently."""
+    """Equal to what is published; it could have come out differently."""
     DIFFERS = "differs"
     BETTER = "better"
-    """Of our own policies only: a published algorithm that is run again is not better than itself."""
+    """For our own policies only: a published algorithm that is run again is not better than itself."""
     TIE = "tie"
-    """Of our own policies only: neither wins."""
+    """For our own policies only: neither wins."""
     WORSE = "worse"
     NOT_COMPARABLE = "not comparable"
 

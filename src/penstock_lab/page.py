@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock_lab.contract import Case, Experiment
 
 COUNTED_BEFORE = "113 agrees, 64 differs, 8 better, 0 tie, 12 worse, 25 not comparable"
-"""Of the page before the rule that a line counts as *agrees* only if it could have failed, without own policies."""
+"""Counts without own policies before the rule that a line counts as *agrees* only if it could have failed."""
 SHORTENED = "Shortened runs (`--quick`): "
 
 

@@ -304,6 +304,26 @@ def test_links_carry_what_leaves_a_node() -> None:
     assert most_link([topology], placements) == pytest.approx(1000 * 5000 / BYTES_PER_SECOND)
 
 
+def test_a_gain_has_to_rise_beyond_noise_and_only_where_it_is_published() -> None:
+    """10 % shorter with one pipeline and 11 % with 50 is no rise; 10 and 14 % is one. At 2,000 nothing is published."""
+    experiment, published = EStreamEvaluation(), read_published("e-stream")
+
+    def verdicts(last: float) -> dict[str, Agreement]:
+        made = []
+        for case in experiment.cases(quick=True):
+            slower = 1 + (last if case["pipelines"] == 50 else 0.1)
+            found = {"fairness": 0.9, "most_cpu": 0.5, "most_link": 0.3, "threads": 2}
+            response = 10.0 * slower if case["placer"] == "round-robin" else 10.0
+            made.append(CaseResult(case, {**found, "response_ms": response}))
+        lines = experiment.lines(Results(tuple(made)), published)
+        return {line.where: line.verdict for line in lines}
+
+    assert verdicts(0.11)["Fig 7, TOP_N, 1,000 tuples/s"] is Agreement.DIFFERS
+    assert verdicts(0.14)["Fig 7, TOP_N, 1,000 tuples/s"] is Agreement.AGREES
+    assert verdicts(0.14)["Fig 8, WordCount, 2,000 tuples/s"] is Agreement.NOT_COMPARABLE
+    assert verdicts(0.11)["Fig 10, TOP_N, 2,000 tuples/s"] is Agreement.NOT_COMPARABLE
+
+
 def test_who_needs_more_than_there_is_gets_an_equal_share() -> None:
     """10,000 tuples/s of TOP_N need 4 x 17 threads, a quarter core each: 17 cores; of 256 cores 50 pipelines get 5 or
     6 each. At 2,000 all get what they need."""

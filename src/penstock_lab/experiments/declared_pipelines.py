@@ -50,7 +50,7 @@ class Topology:
     streams: tuple[tuple[str, str], ...]
     sources: tuple[str, ...]
     tuple_bytes: tuple[float, ...] | float = 100.0
-    """Of every stream, or one for all."""
+    """Bytes of a tuple of every stream, or one number for all."""
     rate: float = 1.0
 
     def position(self, name: str) -> int:

@@ -48,9 +48,10 @@ BYTES_PER_SECOND = BANDWIDTH_MBPS * 1e6 / 8
 WORKERS = 64
 """Worker processes a node may have: one for each pipeline, at most 50."""
 CPU_SHARE = 0.25
-"""Of a tuple's time with a thread, on the processor."""
+"""Part of a tuple's time with a thread that is spent on the processor."""
 SERVICE_MS = {"top-n": 1.47, "word-count": 0.592}
-"""Of every operator, calibrated: the response times at 1,000 tuples/s and 50 pipelines (Figs 5 and 6) come out."""
+"""Milliseconds of a tuple at every operator, calibrated: the response times at 1,000 tuples/s and 50 pipelines (Figs 5
+and 6) come out."""
 OPERATORS = {
     "top-n": ("spout", "count", "rank", "total-rank"),
     "word-count": ("reader", "split", "count"),
@@ -59,7 +60,7 @@ RATIOS = {"top-n": (1.5, 0.5, 0.5), "word-count": (1.5, 0.5)}
 """Communication to computation of every stream (Eq. 11); above 1 its ends become a subgraph (Eq. 12)."""
 PLACERS_COMPARED = (ROUND_ROBIN, E_STREAM)
 E_STREAM_POLICY = "e-stream"
-"""Of the allocator and of the sharing policy."""
+"""The allocator and the sharing policy have one name."""
 
 
 def stream_cases(placers: Sequence[str], *, quick: bool, counts: Sequence[int] = ()) -> list[Case]:

@@ -30,13 +30,13 @@ NODES, SLOTS, MEMORY_MB = 2, 2, 768.0
 STEP = 10.0
 """Tuples/s by which the planned rate is raised, as in the document."""
 OVERLOAD = 1.4
-"""Times the predicted rate that is offered."""
+"""Offered rate over the predicted rate."""
 PROFILE_SECONDS = 12.0
-"""For each operator."""
+"""Seconds for each operator."""
 RUN_SECONDS, WARM_UP = 9.0, 3.0
 PATIENCE_SECONDS = 240.0
 NAME = "five-pairs"
-"""Of all shapes, so that a model of an operator is that of any of them."""
+"""One name for all shapes, so that a model of an operator is that of any of them."""
 SCHEMA = "value bigint"
 _HERE = "penstock_lab.experiments.model_driven_live"
 
