@@ -13,7 +13,7 @@ from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.elasticity.readings import BATCH_COST, SLOT_MEMORY
 from penstock.control.metrics import Metric, Subject
 from penstock.planning.registry import DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER
-from penstock.planning.replanning.online import SLOT
+from penstock.planning.replanning.snapshot import SLOT
 from penstock.planning.sharing.measures import fairness_degree, jain
 
 if TYPE_CHECKING:

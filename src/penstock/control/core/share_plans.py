@@ -26,23 +26,15 @@ from penstock.control.core.turn import Blamable, BlamedError, Culprit, working_o
 from penstock.modelling.library import ModelLibrary
 from penstock.planning.allocation.contract import ElasticAllocator
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER
-from penstock.planning.replanning.online import (
-    FUSED,
-    PLACED,
-    SLOT,
-    FleetSnapshot,
-    OnlinePipeline,
-    PassError,
-    RunningPlan,
-    plan_pass,
-)
+from penstock.planning.replanning.online import PassError, plan_pass
+from penstock.planning.replanning.snapshot import FUSED, PLACED, SLOT, FleetSnapshot, OnlinePipeline, RunningPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.control.core.records import NodeRecord, PipelineRecord, PlanChoices, Policy, Submission
     from penstock.control.core.turn import Turn
-    from penstock.planning.replanning.online import PlanDecision
+    from penstock.planning.replanning.snapshot import PlanDecision
 
 DEFAULT_EXECUTOR_MB = 1024.0
 """Memory of an executor, unless its submission says another."""
