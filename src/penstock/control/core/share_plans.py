@@ -30,7 +30,7 @@ from penstock.planning.replanning.online import PassError, plan_pass
 from penstock.planning.replanning.snapshot import FUSED, PLACED, SLOT, FleetSnapshot, OnlinePipeline, RunningPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from penstock.control.core.records import NodeRecord, PipelineRecord, PlanChoices, Policy, Submission
     from penstock.control.core.turn import Turn
@@ -76,15 +76,15 @@ def chosen(submission: Submission, policy: Policy) -> Submission:
     return replace(submission, choices=choices_of(submission, policy))
 
 
-def plan_shares(turn: Turn, shares: Mapping[str, int]) -> dict[str, SharePlan]:
-    """Plan every pipeline with a share of at least one unit, those of the highest priority first."""
+def plan_shares(turn: Turn, shares: Mapping[str, int], last: Collection[str] = ()) -> dict[str, SharePlan]:
+    """Plan every pipeline with a share of at least one unit: those of the highest priority first, `last` at the end."""
     units = _Units.of(turn)
     order = sorted(
         (name for name, share in shares.items() if share),
         key=lambda name: (turn.pipelines[name].priority, turn.pipelines[name].number),
     )
     # running pipelines come first: a plan that was submitted with slots of its own gets free ones
-    order.sort(key=lambda name: turn.pipelines[name].plan is None)
+    order.sort(key=lambda name: (name in last, turn.pipelines[name].plan is None))
     pipelines = []
     for name in order:
         with working_on(name):

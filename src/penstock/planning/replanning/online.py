@@ -536,8 +536,11 @@ class _Change:
         free = int(self._table.usable(unit, self._table.hard).sum())
         if free < needed or not refused:
             shortage = Shortage(self.pipeline.name, "slots", needed, free, "the whole cluster", "pipeline")
-            near = f"; node {node} comes closest, with {offered:g} of {wanted:g} {resource}" if offered < wanted else ""
-            return f"{shortage}{near}"
+            if offered < wanted:
+                return f"{shortage}; node {node} comes closest, with {offered:g} of {wanted:g} {resource}"
+            names = (dimension.name for dimension in self._table.dimensions)
+            takes = ", ".join(f"{amount:g} {name}" for name, amount in zip(names, unit, strict=True) if amount)
+            return f"{shortage}; a slot takes {takes}"
         return refused
 
     def _checked(self, rows: Rows) -> Rows | str:
