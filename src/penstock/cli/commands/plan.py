@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -269,6 +270,9 @@ def _placed_rates(made: Plan) -> Iterator[str]:
     prediction = made.prediction
     if prediction.fused_only:
         yield why_not_placed(prediction.fused_only)
+        return
+    if prediction.unmeasured and not isfinite(prediction.supported.rate):
+        yield f"an unknown rate placed: {', '.join(prediction.unmeasured)} not measured"
         return
     unmeasured = f", if {', '.join(prediction.unmeasured)} can do it" if prediction.unmeasured else ""
     at_most = "at most " if unmeasured else ""
