@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.control.core.division import Division
-    from penstock.control.core.records import PipelineRecord, Submission
+    from penstock.control.core.records import PipelinePlan, PipelineRecord, Submission
     from penstock.control.core.share_plans import SharePlan
     from penstock.control.core.turn import Turn
     from penstock.control.elasticity.learned_factor import Learned
@@ -320,8 +320,8 @@ def _decide(turn: Turn, name: str, shared: _Shared, cause: str, pass_number: int
     same_slots = bool(after) and set(slots) == set(record.assigned)
     kind = DecisionKind.REPLAN if same_slots else _kind(before, after)
     refused = division.waiting.get(name) or (made.shortage if made is not None else None)
-    expected = _expected(turn, record, after, len(set(slots) - set(record.assigned)))
     plan = made.plan if made is not None else None
+    expected = _expected(turn, record, after, len(set(slots) - set(record.assigned)), plan)
     if made is not None and (plan is not None or record.plan is not None):
         expected["plan"] = change_document(record.plan if record.assigned else None, plan, made.decision)
     alternatives = made.decision.rejected if made is not None else ()
@@ -333,7 +333,7 @@ def _decide(turn: Turn, name: str, shared: _Shared, cause: str, pass_number: int
         f"{cause}; {inputs['sharing']} gives it {share} of the {record.desired} it desires"
         + (f", and its plan uses {after}" if 0 < after < share else ""),
         (
-            *_rejected(record, slots, inputs, before, after, refused),
+            *_rejected(record, slots, inputs, before, share if plan is not None else after, refused),
             *(Rejected("another plan", why) for why in alternatives),
             *too_late(turn, name, division),
         ),
@@ -389,8 +389,12 @@ def _rejected(
     return tuple(rejected)
 
 
-def _expected(turn: Turn, record: PipelineRecord, units: int, gained: int) -> dict[str, Any]:
-    rate = turn.sizing.rate_on(record.submission, units) if units else 0.0
+def _expected(turn: Turn, record: PipelineRecord, units: int, gained: int, plan: PipelinePlan | None) -> dict[str, Any]:
+    """Return what is expected of the units it gets: of a placed plan what that predicts, else what models say."""
+    if plan is not None and plan.engine is EngineName.PLACED:
+        rate = plan.predicted_rate
+    else:
+        rate = turn.sizing.rate_on(chosen(record.submission, turn.state.policy), units) if units else 0.0
     target = record.target.rate
     return {
         "units": units,
