@@ -260,7 +260,7 @@ class _Change:
         if steady is not None:
             steady = self._topped_up(steady)
             if covers(self._rate(steady), self.pipeline.rate):
-                return self._sooner(asked, steady) or self._take(steady, self._less)
+                return self._sooner(asked, steady) or self._take(steady, tuple(rejected))
         enough = self._allocation
         self._use(asked)
         fresh = self._fresh()
