@@ -110,7 +110,7 @@ def conduct_locally(folder: Path) -> None:
     )
     launcher = LocalLauncher()
     conductor = Conductor(setting, launcher, laid_out(commit.plan), commit)
-    plans = Plans(lambda path: laid_out(path.stem), _refuse)
+    plans = Plans(lambda path, _: laid_out(path.stem), _refuse)
     control = RunControl()
 
     def look(_ran: float) -> None:

@@ -102,10 +102,10 @@ def main() -> int:
     seconds, figures = (given.stabilise, given.read), dict[str, float]()
     for name in given.case or [*CASES, "packing"]:
         if name == "packing":
-            for placer, row in packed(seconds).items():
-                figures |= {f"{placer}_{figure}": value for figure, value in row.items()}
+            for placer, seen in packed(seconds).items():
+                figures |= {f"{placer}_{figure}": value for figure, value in seen.items()}
                 if not given.json:
-                    print(f"{placer:<12}", ", ".join(f"{figure} {value:.4g}" for figure, value in row.items()))
+                    print(f"{placer:<12}", ", ".join(f"{figure} {value:.4g}" for figure, value in seen.items()))
             continue
         answer = deployed(CASES[name], seconds)
         if not given.json:

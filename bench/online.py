@@ -26,14 +26,8 @@ import penstock
 from penstock.cluster.topology import CPU, MEMORY, Node
 from penstock.inputs.finders import find_models, find_pipeline
 from penstock.planning.registry import PLACERS
-from penstock.planning.replanning.online import (
-    FUSED,
-    FleetSnapshot,
-    OnlinePipeline,
-    PassOutcome,
-    PlanDecision,
-    plan_pass,
-)
+from penstock.planning.replanning.online import plan_pass
+from penstock.planning.replanning.snapshot import FUSED, FleetSnapshot, OnlinePipeline, PassOutcome, PlanDecision
 
 STEPS = 144
 SCRATCH_EVERY = 36

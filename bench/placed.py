@@ -114,19 +114,24 @@ class Bench:
             for name, per in (("dict_tuples_per_s", Per.ROW), ("columnar_rows_per_s", Per.ARROW))
         }
 
-    def calm(self, plan: Path) -> dict[str, float]:
-        """1,000 tuples/s; the driver's CPU is what this process and its Java process use while it flows."""
+    def flowing(self, plan: Path, name: str) -> penstock.Run:
+        """Start a run at 1,000 tuples/s, and return it when rows flow."""
         handle = penstock.start(
             plan,
             1000.0,
             engine="placed",
-            folder=self.folder / "calm",
+            folder=self.folder / name,
             given=chain(Per.ROW),
             session=self.session,
             warm_up=1.0,
         )
         while handle.last_progress is None and not handle.await_termination(0.1):
             pass
+        return handle
+
+    def calm(self, plan: Path) -> dict[str, float]:
+        """1,000 tuples/s; the driver's CPU is what this process and its Java process use while it flows."""
+        handle = self.flowing(plan, "calm")
         pause(CALM_SECONDS)
         before, watch = cpu_of_driver(self.session), Stopwatch()
         pause(self.seconds)
@@ -145,17 +150,7 @@ class Bench:
 
     def changes(self, plans: list[Path], new: list[Path], times: int) -> dict[str, float]:
         """Ten changes in one run; `new` are plans whose slots had no executor before."""
-        handle = penstock.start(
-            plans[0],
-            1000.0,
-            engine="placed",
-            folder=self.folder / "changes",
-            given=chain(Per.ROW),
-            session=self.session,
-            warm_up=1.0,
-        )
-        while handle.last_progress is None and not handle.await_termination(0.1):
-            pass
+        handle = self.flowing(plans[0], "changes")
         fresh = [handle.rescale(plan=plan) for plan in new]
         warm = []
         for number in range(times - len(new)):

@@ -22,9 +22,9 @@ from penstock.modelling.library import QUIET, models_document, read_models
 from penstock.modelling.model import Model
 
 PROFILED: dict[str, list[str] | None] = {
-    "word-count": ["count"],
+    "word-count": None,
     "word-count-json": ["count"],
-    "top-n": ["count", "rank", "rank-all"],
+    "top-n": None,
     "twitter-sentiment": ["average", "count", "rank", "rank-all"],
     "page-load": ["aggregate"],
     **{f"nexmark-q{number}": ["query"] for number in (3, 4, 5, 7, 8)},
@@ -57,7 +57,8 @@ def shipped(model: Model, pipeline: str) -> Model:
     ]
     on = model.measured_on
     what = f"{on.what}, on a virtual machine"
-    measured_on = on.model_validate({**rounded(on.model_dump(exclude_none=True, exclude={"cpu"})), "what": what})
+    rest = {**rounded(on.model_dump(exclude_none=True, exclude={"cpu"})), "slot_memory_mb": on.slot_memory_mb}
+    measured_on = on.model_validate({**rest, "what": what})
     return Model(model.name, tuple(points), measured_on)
 
 

@@ -16,7 +16,8 @@ from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import Model, Point
 from penstock.planning.allocation.e_stream import EStream, capacity, fewest_replicas, replicas_for
 from penstock.planning.registry import ALLOCATORS, PLACERS
-from penstock.planning.replanning.online import FleetSnapshot, OnlinePipeline, PassOutcome, plan_pass
+from penstock.planning.replanning.online import plan_pass
+from penstock.planning.replanning.snapshot import FleetSnapshot, OnlinePipeline, PassOutcome
 from strategies import models
 
 LOW, TARGET, HIGH = 0.6, 0.9, 1.0

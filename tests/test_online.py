@@ -17,15 +17,14 @@ from penstock.modelling.library import ModelLibrary
 from penstock.planning.allocation.contract import Allocation, OperatorAllocation, ThreadBundle
 from penstock.planning.registry import PLACERS
 from penstock.planning.replanning.keeping import keep, part_of_bundle
-from penstock.planning.replanning.online import (
+from penstock.planning.replanning.online import full_plan, plan_pass
+from penstock.planning.replanning.snapshot import (
     FUSED,
     FleetSnapshot,
     OnlinePipeline,
     PassOutcome,
     PlanDecision,
     RunningPlan,
-    full_plan,
-    plan_pass,
 )
 
 if TYPE_CHECKING:

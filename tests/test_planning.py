@@ -10,6 +10,7 @@ import pytest
 import penstock
 from adapters import SLOT_MEMORY_MB, chain, cluster, declared, model, sink, source
 from penstock.base.errors import Refusal, Shortage
+from penstock.cli.main import run as run_command
 from penstock.cluster.file import parse_cluster
 from penstock.cluster.topology import find_catalogue
 from penstock.dataflow.aggregate import Aggregate
@@ -207,6 +208,20 @@ def test_a_plan_says_what_cannot_run_placed() -> None:
     assert keyed.verdict["cannot_run_placed"] == []
     assert "unknown: own not measured" in str(keyed)
     assert "upper_bound" in keyed.document()["prediction"]
+
+
+def test_the_text_of_a_plan_has_no_rate_of_what_was_not_measured(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "declared.yaml"
+    file.write_text(
+        "name: d\noperators:\n  s: {kind: source}\n  a: {threads: 2, cpu: 20, memory_mb: 100}\n  o: {kind: sink}\n"
+        "streams:\n  - {from: s, to: a}\n  - {from: a, to: o}\n"
+    )
+    assert run_command(["plan", str(file), "--rate", "100"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "predicted an unknown rate placed: a not measured" in text
+    assert "verdict unknown: operator 'a' was not measured" in text
 
 
 def test_a_deployment_refuses_what_was_not_measured() -> None:

@@ -18,7 +18,8 @@ from penstock.planning.placement.contract import Beside, OperatorRequest, Placem
 from penstock.planning.placement.placers.eft import Eft
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR
 from penstock.planning.replanning.keeping import part_of_request
-from penstock.planning.replanning.online import FleetSnapshot, OnlinePipeline, PassOutcome, plan_pass
+from penstock.planning.replanning.online import plan_pass
+from penstock.planning.replanning.snapshot import FleetSnapshot, OnlinePipeline, PassOutcome
 
 HALF_SECOND = 62_500_000.0
 """Bytes that take 0.5 s at 1,000 Mbit/s."""

@@ -26,6 +26,7 @@ CLUSTERS = frozenset(
         "test_kafka_log",
         "test_namespaces",
         "test_on_cluster",
+        "test_online_plans",
         "test_ordered_plans",
         "test_other_users",
         "test_placed",

@@ -16,11 +16,12 @@ import application_answers as answers
 import penstock
 from penstock.base.clock import Stopwatch, pause
 from penstock.connectors.embedded_log import EmbeddedLog
+from penstock.dataflow.pipeline import Pipeline
 from penstock.spark.clusters.local.lifecycle import running_cluster
 from penstock.spark.clusters.local.state import RunningCluster
 
 RATE, PATIENCE_SECONDS, WINDOWS = 500, 120.0, 3
-SINKS = {
+SINKS: dict[str, dict[str, answers.Expected]] = {
     "top-n": {"sink": answers.top_words},
     "twitter-sentiment": {
         "archived": answers.values(1),
@@ -60,6 +61,7 @@ def test_what_is_final_arrives_once(
     for topic in topics.values():
         log.create(topic, 1)
     written = penstock.writing_to(name, f"log:{tmp_path / 'log'}/rows")
+    assert isinstance(written, Pipeline)
     plan = penstock.plan(written, RATE, cluster=cluster.folder / "cluster.yaml", placer="round-robin")
     assert len(set(plan.placement.by_slot())) == 2
     run = penstock.start(plan, engine="placed", folder=tmp_path / "run")

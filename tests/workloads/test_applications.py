@@ -17,7 +17,7 @@ from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Kind, Pipeline, topological_order
 from penstock.inputs.finders import builtin_pipeline, known_pipelines, logic_of
 from penstock.workloads.applications import micro, pages, use_cases
-from penstock.workloads.applications.messages import MESSAGES, page_event, tweet
+from penstock.workloads.applications.messages import MESSAGES, auction_event, page_event, tweet
 from penstock.workloads.applications.sentiment import VALENCE
 from penstock.workloads.incoming import message_of
 from penstock.workloads.operators import reference_logic
@@ -296,7 +296,7 @@ def test_nexmark_queries_of_rows(query: str, expected: Any) -> None:
 
 
 def test_an_auction_has_people_auctions_and_bids_for_open_ones() -> None:
-    events = [MESSAGES["auctions"](n) for n in range(5_000)]
+    events = [auction_event(n) for n in range(5_000)]
     kinds = Counter(event["kind"] for event in events)
     assert kinds == {"person": 100, "auction": 300, "bid": 4_600}
     opened = people = 0

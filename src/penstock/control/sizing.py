@@ -81,6 +81,21 @@ class ModelSizing:
             )
         return self._rates[key]
 
+    def units_to_place(self, submission: Submission) -> int:
+        """Return the units of a placed pipeline whose models ask for no more at a higher rate: those of its allocation
+        at the rate it is meant for, or one if it was not measured."""
+        pipeline, library = self.definition(submission)
+        allocator = self._allocator(submission)
+        key = (self._key(submission), -1.0)
+        if key not in self._units:
+            try:
+                planner = Planner(pipeline, library, equal_nodes(1, self.unit_slots, ""))
+                units = self._count(planner, submission.target.rate or 1.0, allocator)
+            except BadInputError:
+                units = 1
+            _remember(self._units, key, units)
+        return self._units[key] or 1
+
     def usage(self, submission: Submission, rate: float) -> tuple[float, float] | None:
         """Cores and MB of its executors at so many tuples/s, by the models; None where they say nothing."""
         key = (self._key(submission), float(f"{rate:.2g}"))

@@ -245,7 +245,7 @@ def qualified(pipeline: str, operator: str) -> str:
 def reference_library() -> ModelLibrary:
     """The reference tasks of Shukla and Simmhan and those of built-in pipelines, every figure with how it is known."""
     measured = []
-    for name in ("reference-tasks", "workload-tasks", "application-tasks"):
+    for name in ("reference-tasks", "workload-tasks", "application-tasks", "profiled-tasks"):
         text = (resources.files("penstock.modelling") / "data" / f"{name}.json").read_text("utf-8")
         measured += parse_models(parse_json(text, name), name)
     return ModelLibrary.of(measured)

@@ -124,8 +124,7 @@ class MeasuredOn(Spec):
     own_batch_ms: Amount | None = None
     """For an operator that is Spark's own: milliseconds it adds to a batch, whatever its size (shuffles, state)."""
     keyed_us: Amount | None = None
-    """For an aggregation: microseconds of CPU that a placed run, which executes it by itself, needs for a row at its
-    peak."""
+    """Microseconds of CPU for a row of an aggregation at its peak in a placed run, which executes it by itself."""
     base_memory_mb: Amount | None = None
     """Memory of a worker without any operator: a slot holds this, and the memory in the models of its operators."""
     java_memory_mb: Amount | None = None
@@ -253,7 +252,7 @@ AGGREGATE_DEMAND = FixedDemand(cpu=0.20, memory=0.20)
 profiled."""
 
 
-# Models of aggregations in placed runs, where Spark does not execute them: a slot has one thread for them, which keeps
+# Models of aggregations in placed runs. Spark does not execute them there: a slot has one thread for them, which keeps
 # its core busy at its peak, `I = 1 / keyed seconds`.
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FEW_ROWS, MANY_ROWS = 10, 1000
 ROWS = {FEW_ROWS: 4_000, MANY_ROWS: 40_000}
-"""Rows of a measurement, by those of a batch: at least as many as are taken into their groups at a time, or some."""
+"""Rows of a measurement by rows of a batch. Rows are taken into their groups by the thousand."""
 REPETITIONS = 3
 LEAST_PART = 0.1
 """Least part of a period that is left for rows."""

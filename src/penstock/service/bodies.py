@@ -16,7 +16,15 @@ from pydantic import AfterValidator, Field, StrictBool, StrictStr, ValidationErr
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.files import Name, Positive, Spec, describe, parse_json
 from penstock.base.text import one_of
-from penstock.control.core.records import EngineName, Policy, Rescheduling, ServiceTarget, Submission, Trigger
+from penstock.control.core.records import (
+    EngineName,
+    PlanChoices,
+    Policy,
+    Rescheduling,
+    ServiceTarget,
+    Submission,
+    Trigger,
+)
 from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.elasticity.options import FORMER_NAMES, checked_options
 from penstock.control.errors import FieldError
@@ -26,11 +34,13 @@ from penstock.control.user_code import USER_CODE
 from penstock.dataflow.load import parse_load
 from penstock.dataflow.secrets import is_secret, secret_in
 from penstock.planning.files import SavedPlan, parse_plan, read_plan
-from penstock.planning.registry import SHARERS
-from penstock.runs.config import FUSED, PLACED, Appears, RunConfig, read_options
+from penstock.planning.registry import ALLOCATORS, PLACERS, SEGMENTERS, SHARERS
+from penstock.runs.config import FUSED, MIN_EXECUTOR_MB, PLACED, Appears, RunConfig, read_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from penstock.base.registry import Registry
 
 
 MOST_UNITS = 1_000_000
@@ -96,6 +106,10 @@ class SubmissionBody(Spec):
     engine: StrictStr = "auto"
     load: StrictStr | Rate | None = None
     elastic: ElasticBody | StrictBool | None = None
+    allocator: Text | None = None
+    placer: Text | None = None
+    executor_memory_mb: Annotated[float, Field(ge=MIN_EXECUTOR_MB, le=1e9, allow_inf_nan=False)] | None = None
+    executor_cores: Annotated[float, Field(gt=0, le=1024, allow_inf_nan=False)] | None = None
     options: dict[str, Any] | None = None
     """Options of its runs that appear over HTTP, by their names in `RunConfig`."""
 
@@ -131,7 +145,12 @@ class TriggerAmendBody(Spec):
 
 
 class PolicyBody(Spec):
-    sharing: Text
+    """What is not given stays as it is; `default` names the product's own placer, allocator or segmenter."""
+
+    sharing: Text | None = None
+    placer: Text | None = None
+    allocator: Text | None = None
+    segmenter: Text | None = None
     rescheduling: StrictStr | None = None
     default_priority: Level | None = None
 
@@ -199,6 +218,7 @@ def submission_of(body: SubmissionBody, described: Callable[[Any], dict[str, Any
         desired = len(units) if desired is None else desired
         minimum = desired if minimum is None else minimum
         engine = EngineName.PLACED if engine is EngineName.AUTO else engine
+    options = run_options(body.options, engine)
     return Submission(
         name=body.name,
         pipeline=pipeline,
@@ -213,7 +233,24 @@ def submission_of(body: SubmissionBody, described: Callable[[Any], dict[str, Any
         load=load_text(body.load),
         elastic=elastic_options(body.elastic),
         plan=None if plan is None else plan.model_dump(mode="json"),
-        options=run_options(body.options, engine),
+        options=options,
+        choices=_choices(body, plan, options or {}),
+    )
+
+
+def _choices(body: SubmissionBody, plan: SavedPlan | None, options: Mapping[str, Any]) -> PlanChoices:
+    """Return the policies a submission names; those of a plan are the ones it was made by."""
+    named: dict[str, str | None] = {}
+    for field, registry in (("allocator", ALLOCATORS), ("placer", PLACERS)):
+        given = getattr(body, field)
+        if given is not None:
+            named[field] = check_policy_name(registry, given, field)
+        elif plan is not None:
+            of_plan = getattr(plan, field)
+            named[field] = of_plan if of_plan.partition(":")[0] in registry.names() else None
+    segmenter = options.get("segmenter") or (plan.segmenter if plan is not None else None)
+    return PlanChoices(
+        named.get("allocator"), named.get("placer"), segmenter, body.executor_memory_mb, body.executor_cores
     )
 
 
@@ -316,12 +353,34 @@ def _checked(trigger: Trigger) -> Trigger:
 
 
 def policy_of(body: PolicyBody, now: Policy) -> Policy:
+    if body.model_dump(exclude_none=True) == {}:
+        raise FieldError("sharing", "nothing to change; give a sharing policy, a placer, an allocator or a segmenter")
+    given: dict[str, Any] = {
+        name: check_policy_name(registry, getattr(body, name), name)
+        for name, registry in (
+            ("sharing", SHARERS),
+            ("placer", PLACERS),
+            ("allocator", ALLOCATORS),
+            ("segmenter", SEGMENTERS),
+        )
+        if getattr(body, name) is not None
+    }
+    rescheduling = now.rescheduling if body.sharing is None else Rescheduling.LIVE
+    if body.rescheduling is not None:
+        rescheduling = _named(Rescheduling, body.rescheduling, "rescheduling")
+    default_priority = body.default_priority or now.default_priority
+    return replace(now, **given, rescheduling=rescheduling, default_priority=default_priority)
+
+
+def check_policy_name(registry: Registry[Any], name: str, field: str) -> str | None:
+    """Return the name of a policy with its options if there is one; None for `default`."""
+    if name == "default" and field != "sharing":
+        return None
     try:
-        SHARERS.create(body.sharing)
+        registry.create(name)
     except BadInputError as error:
-        raise FieldError("sharing", str(error)) from error
-    rescheduling = _named(Rescheduling, body.rescheduling or Rescheduling.LIVE, "rescheduling")
-    return Policy(body.sharing, rescheduling, body.default_priority or now.default_priority)
+        raise FieldError(field, str(error)) from error
+    return name
 
 
 # Bodies of attached applications. Counts are of slots; an executor of two cores is two.

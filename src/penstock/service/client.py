@@ -74,9 +74,17 @@ class Client:
         engine: str | None = None,
         load: str | float | None = None,
         elastic: bool | dict[str, Any] | None = None,
+        allocator: str | None = None,
+        placer: str | None = None,
+        executor_memory_mb: float | None = None,
+        executor_cores: float | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Submit a pipeline. To submit the same again changes nothing. `options` are those of its runs."""
+        """Submit a pipeline. To submit the same again changes nothing. `options` are those of its runs.
+
+        `allocator` and `placer` plan it; without, those of the controller's policy. Every slot it uses is an executor
+        with `executor_memory_mb` (default 1024; of a placed pipeline the least) and, if fused, `executor_cores`.
+        """
         body = {
             "name": name,
             "pipeline": _plain(pipeline),
@@ -89,6 +97,10 @@ class Client:
             "engine": engine,
             "load": load,
             "elastic": elastic,
+            "allocator": allocator,
+            "placer": placer,
+            "executor_memory_mb": executor_memory_mb,
+            "executor_cores": executor_cores,
             "options": dict(options) if options else None,
         }
         return self._object("POST", "/v1/pipelines", _told(body))
@@ -182,8 +194,9 @@ class Client:
         return self._object("POST", _at("pipelines", name, "triggers", number, "on" if on else "off"))
 
     def policy(self, sharing: str | None = None, **options: Any) -> dict[str, Any]:
-        """Return the sharing policy; with a name, set it first."""
-        if sharing is None:
+        """Return the policy; set what is given first: the sharing policy, `placer`, `allocator`, `segmenter`,
+        `rescheduling`, `default_priority`."""
+        if sharing is None and not options:
             return self._object("GET", "/v1/policy")
         return self._object("PUT", "/v1/policy", _told({"sharing": sharing, **options}))
 

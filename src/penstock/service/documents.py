@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY
+from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Slot
 from penstock.control.core.elastic_sizes import options_of
 from penstock.control.core.records import NodePhase, PipelineState
+from penstock.control.core.share_plans import choices_of, plan_document
 from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.elasticity.readings import BATCH_COST, SLOT_MEMORY
 from penstock.control.metrics import Metric, Subject
+from penstock.planning.registry import DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER
+from penstock.planning.replanning.snapshot import SLOT
 from penstock.planning.sharing.measures import fairness_degree, jain
 
 if TYPE_CHECKING:
@@ -20,7 +23,15 @@ if TYPE_CHECKING:
     from penstock.cluster.contract import NodeState as ManagedNode
     from penstock.control.contracts import SeenNodes, Sizing
     from penstock.control.core.messages import Decision, Event
-    from penstock.control.core.records import ControllerState, NodeRecord, PipelineRecord, Policy, Trigger
+    from penstock.control.core.records import (
+        ControllerState,
+        NodeRecord,
+        PipelinePlan,
+        PipelineRecord,
+        PlannedSlot,
+        Policy,
+        Trigger,
+    )
     from penstock.control.elasticity.learned_factor import Learned
     from penstock.control.store.store import Store
 
@@ -41,6 +52,12 @@ def pipeline(state: ControllerState, record: PipelineRecord) -> dict[str, Any]:
         "load": record.load,
         "options": dict(record.submission.options or {}),
         "needed": record.needed,
+        "allocator": (choices := choices_of(record.submission, state.policy)).allocator,
+        "placer": choices.placer,
+        "segmenter": choices.segmenter,
+        "plan": plan_document(record.plan) if record.plan is not None and record.assigned else None,
+        "refused": record.refused,
+        "granted": record.granted,
         "assigned": state.units(record.assigned),
         "requested": state.units(record.requested),
         "held": state.units(record.held),
@@ -124,8 +141,8 @@ def trigger(record: Trigger) -> dict[str, Any]:
     }
 
 
-Demand = tuple[float, float]
-"""Cores and MB that the executors of a pipeline need on one slot."""
+Demand = dict[str, float]
+"""Amount of each resource that a pipeline needs on one slot."""
 
 
 def node(
@@ -133,10 +150,10 @@ def node(
     pipelines: Mapping[int, str],
     seen: ManagedNode | None = None,
     holders: Mapping[int, Holder] | None = None,
-    demands: Mapping[str, Demand | None] | None = None,
+    demands: Mapping[Slot, Demand | None] | None = None,
 ) -> dict[str, Any]:
     """`pipelines`: who may be on each of its slots by the controller's books. `seen`, `holders`: the cluster manager's
-    answer. `demands`: what a pipeline needs on a slot, by its model."""
+    answer. `demands`: what is needed on each slot, by the plan or else the model of the pipeline there."""
     alive = record.state is NodePhase.ALIVE
     held = {*pipelines, *(holders or {})}
     free = [number for number in range(record.slots) if number not in held] if alive else []
@@ -175,43 +192,71 @@ def _resources(
     record: NodeRecord,
     pipelines: Mapping[int, str],
     seen: ManagedNode | None,
-    demands: Mapping[str, Demand | None],
+    demands: Mapping[Slot, Demand | None],
     *,
     free: int,
 ) -> dict[str, Any]:
-    """Return capacity, demand and free amount of every resource. Demand is None if a pipeline on the node has no model,
-    and for custom resources. Free is the manager's figure, else the part of the free slots; None if nobody counts."""
-    known = [demands.get(name) for name in pipelines.values()]
-    needed: dict[str, float] = {}
-    if all(each is not None for each in known):
-        needed[CPU] = CPU_POINTS_PER_SLOT * sum(each[0] for each in known if each is not None)
-        needed[MEMORY] = sum(each[1] for each in known if each is not None)
+    """Return capacity, demand and free amount of every resource.
+
+    Demand is None if it is not known of a pipeline on the node. Free is the manager's figure; without a manager what
+    is not demanded, or the part of the free slots if the demand is not known; None if nobody counts.
+    """
+    known = [demands.get(Slot(record.name, number)) for number in pipelines]
     capacity = record.capacity if seen is None else seen.capacity
-    left: Mapping[str, float | None] = (
-        {name: amount * free / record.slots if name in {CPU, MEMORY} else None for name, amount in capacity.items()}
-        if seen is None
-        else seen.free
-    )
+    needed = {
+        name: sum(each[name] for each in known if each is not None)
+        for name in capacity
+        if all(each is not None and name in each for each in known)
+    }
+    left: Mapping[str, float | None]
+    if seen is not None:
+        left = seen.free
+    else:
+        left = {
+            name: max(0.0, amount - needed[name])
+            if name in needed
+            else amount * free / record.slots
+            if name in {CPU, MEMORY}
+            else None
+            for name, amount in capacity.items()
+        }
     return {
         name: {"capacity": amount, "demand": needed.get(name), "free": left.get(name)}
         for name, amount in capacity.items()
     }
 
 
-def demands_of(state: ControllerState, sizing: Sizing) -> dict[str, Demand | None]:
-    """Return what each pipeline needs on one of its slots, at the rate it reports, or else at its target."""
-    demands: dict[str, Demand | None] = {}
+def demands_of(state: ControllerState, sizing: Sizing) -> dict[Slot, Demand | None]:
+    """Return what is needed on every slot: by the plan of its pipeline, or else by the models at the rate it reports
+    or is meant for."""
+    demands: dict[Slot, Demand | None] = {}
     for record in state.pipelines.values():
-        slots = len(record.assigned or record.held)
-        if slots:
+        slots = record.assigned or record.held
+        if record.plan is not None and record.assigned:
+            resources = {name for node in state.nodes.values() for name in node.capacity}
+            nothing: Demand = dict.fromkeys(resources, 0.0)
+            demands.update(dict.fromkeys(slots, nothing))
+            demands.update({slot.place: nothing | _planned_demand(record.plan, slot) for slot in record.plan.slots})
+        elif slots:
             rate = record.readings.get(Metric.RATE, record.target.rate)
             usage = None if rate is None else sizing.usage(record.submission, rate)
-            demands[record.name] = None if usage is None else (usage[0] / slots, usage[1] / slots)
+            part = usage and {CPU: CPU_POINTS_PER_SLOT * usage[0] / len(slots), MEMORY: usage[1] / len(slots)}
+            demands.update(dict.fromkeys(slots, part))
     return demands
 
 
+def _planned_demand(plan: PipelinePlan, slot: PlannedSlot) -> Demand:
+    """Return what the executor of a slot takes: its threads' demands; of memory what the executor has."""
+    threads = slot.threads or {SLOT: 1}
+    total: Demand = {}
+    for operator, count in threads.items():
+        for resource, amount in plan.demands.get(operator, {}).items():
+            total[resource] = total.get(resource, 0.0) + count * amount
+    return total | {MEMORY: slot.memory_mb}
+
+
 def nodes(
-    state: ControllerState, seen: SeenNodes | None = None, demands: Mapping[str, Demand | None] | None = None
+    state: ControllerState, seen: SeenNodes | None = None, demands: Mapping[Slot, Demand | None] | None = None
 ) -> list[dict[str, Any]]:
     pipelines: dict[str, dict[int, str]] = {}
     for record in state.pipelines.values():
@@ -232,6 +277,9 @@ def policy(record: Policy) -> dict[str, Any]:
         "sharing": record.sharing,
         "rescheduling": str(record.rescheduling),
         "default_priority": record.default_priority,
+        "placer": record.placer or DEFAULT_PLACER,
+        "allocator": record.allocator or DEFAULT_ALLOCATOR,
+        "segmenter": record.segmenter or DEFAULT_SEGMENTER,
     }
 
 

@@ -72,9 +72,9 @@ class ProducerSpec(Versioned):
     options: dict[str, str] = Field(default_factory=dict)
     """kafka.*: how to reach Kafka, as in sources."""
     event_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Of data `batches` and `gateway-lines`: the part of the batches that are events."""
+    """Part of the batches of data `batches` and `gateway-lines` that are events."""
     batch_length: Count = 80
-    """Of data `batches` and `gateway-lines`: messages of one batch."""
+    """Messages of one batch of data `batches` and `gateway-lines`."""
 
     @model_validator(mode="after")
     def _one_kind_of_data(self) -> Self:

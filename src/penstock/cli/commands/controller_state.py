@@ -10,10 +10,10 @@ from penstock.base.errors import BadInputError
 from penstock.cli import output
 from penstock.cli.controller_access import TokenFileOption, UrlOption, controller, warn_of_trouble
 from penstock.cli.vocabulary import JsonOption
-from penstock.planning.registry import SHARERS
+from penstock.planning.registry import ALLOCATORS, PLACERS, SEGMENTERS, SHARERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 PipelineOption = Annotated[str | None, typer.Option("--pipeline", help="Only of this one.")]
 LastOption = Annotated[int, typer.Option("--last", help="So many of the newest.")]
@@ -29,20 +29,37 @@ def policy(
             "--rescheduling", help="live, unless said; or documented: deactivate, drain, reschedule, activate."
         ),
     ] = None,
+    placer: Annotated[
+        str | None, typer.Option("--placer", help=f"Places pipelines that name none: {PLACERS.listed()}, or default.")
+    ] = None,
+    allocator: Annotated[
+        str | None,
+        typer.Option(
+            "--allocator", help=f"Decides the threads of pipelines that name none: {ALLOCATORS.listed()}, or default."
+        ),
+    ] = None,
+    segmenter: Annotated[
+        str | None,
+        typer.Option(
+            "--segmenter", help=f"Joins operators of pipelines that name none: {SEGMENTERS.listed()}, or default."
+        ),
+    ] = None,
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show or set how the cluster is shared."""
+    """Show or set how the cluster is shared, and by what pipelines are planned that do not say so themselves."""
     if rescheduling is not None and sharing is None:
         raise BadInputError("--rescheduling: name the policy it belongs to")
+    named = {"rescheduling": rescheduling, "placer": placer, "allocator": allocator, "segmenter": segmenter}
     with controller(url, token_file) as client:
-        held = client.policy(sharing, **({"rescheduling": rescheduling} if rescheduling else {}))
+        held = client.policy(sharing, **{name: value for name, value in named.items() if value is not None})
     if json:
         output.print_json(held)
     else:
         output.say(
-            f"{held['sharing']}, {held['rescheduling']} rescheduling, level {held['default_priority']} by default"
+            f"{held['sharing']}, {held['rescheduling']} rescheduling, level {held['default_priority']} by default; "
+            f"planned by allocator {held['allocator']}, placer {held['placer']}, segmenter {held['segmenter']}"
         )
 
 
@@ -146,12 +163,42 @@ def decisions(
         output.say(f"{_at(row)}  {whom}: {row['kind']} {row['from']} -> {row['to']}: {row['why']}")
         for other in row["rejected"]:
             output.say(f"          not {other['alternative']}: {other['why']}")
+        for line in _plan_lines(row["expected"].get("plan")):
+            output.say(f"          {line}")
         if row["overhead"]:
             taken = row["overhead"]
             output.say(
                 f"          took {taken['total_s']:.2f} s: {taken['drained_s']:.2f} drained, "
                 f"{taken['placed_s']:.2f} placed, {taken['first_tuple_s']:.2f} first tuple"
             )
+
+
+MOST_SLOTS_SHOWN = 12
+"""Slots of a plan that are shown; `--json` has all."""
+
+
+def _plan_lines(change: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the plan before and the plan after a decision, and what moved."""
+    if change is None:
+        return
+    threads = change["threads"]
+    yield (
+        f"plan: {change['why']}; {threads['kept']} threads stay, {threads['moved']} move, "
+        f"{threads['started']} start, {threads['stopped']} stop"
+    )
+    for when in ("before", "after"):
+        plan = change[when]
+        if plan is None:
+            continue
+        kept = plan["predicted_rate"]
+        rate = f"{plan['rate']:g} tuples/s" + ("" if kept is None else f", keeps {kept:.4g}")
+        yield f"{when}: {plan['engine']} by {plan['allocator']} and {plan['placer']} for {rate}"
+        slots = list(plan["slots"].items())
+        for place, row in slots[:MOST_SLOTS_SHOWN]:
+            names = ", ".join(f"{count} {name}" for name, count in row.items() if name != "memory_mb")
+            yield f"  {place}  {names or 'all operators'}  ({row['memory_mb']:g} MB)"
+        if len(slots) > MOST_SLOTS_SHOWN:
+            yield f"  and {len(slots) - MOST_SLOTS_SHOWN} slots more"
 
 
 def _at(row: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from penstock.cli import output
 from penstock.cli.controller_access import NameArgument, TokenFileOption, UrlOption, controller, warn_of_trouble
 from penstock.cli.vocabulary import JsonOption, takes_run_options
 from penstock.control.registry import trigger_kind_names
+from penstock.planning.registry import ALLOCATORS, PLACERS
 from penstock.runs.config import Appears
 
 if TYPE_CHECKING:
@@ -36,6 +37,21 @@ def submit(
     maximum: Annotated[int | None, typer.Option("--maximum", help="More nodes it never gets.")] = None,
     priority: Annotated[int | None, typer.Option("--priority", help="Level; 1 is the highest.")] = None,
     engine: Annotated[str | None, typer.Option("--engine", help="auto, fused or placed.")] = None,
+    allocator: Annotated[
+        str | None,
+        typer.Option("--allocator", help=f"Decides its threads: {ALLOCATORS.listed()}; default: the controller's."),
+    ] = None,
+    placer: Annotated[
+        str | None,
+        typer.Option("--placer", help=f"Decides their places: {PLACERS.listed()}; default: the controller's."),
+    ] = None,
+    executor_memory: Annotated[
+        float | None,
+        typer.Option("--executor-memory", metavar="MB", help="Memory of each of its executors; default 1024."),
+    ] = None,
+    executor_cores: Annotated[
+        float | None, typer.Option("--executor-cores", help="Cores of an executor of a fused pipeline; default 1.")
+    ] = None,
     load: Annotated[
         str | None, typer.Option("--load", help="Rate its source emits, as in `penstock simulate`.")
     ] = None,
@@ -57,6 +73,10 @@ def submit(
         "maximum": maximum,
         "priority": priority,
         "engine": engine,
+        "allocator": allocator,
+        "placer": placer,
+        "executor_memory_mb": executor_memory,
+        "executor_cores": executor_cores,
         "load": load,
         "options": {
             key: value for key, value in run_options.items() if value is not None and value is not False and value != []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -261,14 +262,17 @@ def _print_plan(made: Plan, screen: Console) -> None:
 
 
 def _placed_rates(made: Plan) -> Iterator[str]:
-    """Yield what is predicted of a placed run: rates by routing; upper bounds if operators were not measured; or why
-    there is none."""
+    """Yield lines about a placed run: rates by routing, or upper bounds if operators were not measured, or why it is
+    impossible."""
     from penstock.base.tolerance import covers
     from penstock.dataflow.code import why_not_placed
 
     prediction = made.prediction
     if prediction.fused_only:
         yield why_not_placed(prediction.fused_only)
+        return
+    if prediction.unmeasured and not isfinite(prediction.supported.rate):
+        yield f"an unknown rate placed: {', '.join(prediction.unmeasured)} not measured"
         return
     unmeasured = f", if {', '.join(prediction.unmeasured)} can do it" if prediction.unmeasured else ""
     at_most = "at most " if unmeasured else ""

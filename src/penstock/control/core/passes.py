@@ -17,7 +17,7 @@ from penstock.base.tolerance import whole_up
 from penstock.cluster.topology import MEMORY, Slot
 from penstock.control.core.division import Wish, blamed_division, document
 from penstock.control.core.messages import DecisionKind, PassRecord, Rejected
-from penstock.control.core.records import WANTING, Change, PipelineState
+from penstock.control.core.records import WANTING, Change, EngineName, PipelineState
 from penstock.control.core.share_plans import change_document, chosen, plan_shares, runs_alike
 from penstock.control.core.turn import Blamable, Blaming, working_on
 from penstock.control.elasticity.estimates import response_seconds, units_in_time
@@ -141,7 +141,7 @@ def make_pass(turn: Turn) -> None:
             made = shared.made.get(name)
             _note_shortage(turn, name, share, shared.division.waiting.get(name), made)
             _note_plan(turn, name, share, made, cause, number)
-    if not changed and cause != PERIODIC:
+    if turn.state.decided < number and cause != PERIODIC:
         turn.decide("", DecisionKind.NOTHING, 0, 0, f"{cause}: every pipeline keeps what it has")
     turn.set_state(last_pass=turn.now)
 
@@ -163,10 +163,11 @@ MAX_DIVISIONS = 3
 def _shared(turn: Turn) -> _Shared:
     """Divide and plan. What a pipeline whose plan is refused cannot use goes to those who desire more."""
     inputs = inputs_of(turn)
+    last: dict[str, int] = {}
     for attempt in range(1, MAX_DIVISIONS + 1):
         division = blamed_division(inputs)
-        shares = {name: turn.state.units(slots) for name, slots in division.slots.items()}
-        made = plan_shares(turn, shares)
+        shares = {name: turn.state.units(slots) for name, slots in division.slots.items()} | last
+        made = plan_shares(turn, shares, last)
         usable = {
             name: turn.state.units(plan.assigned)
             for name, plan in made.items()
@@ -175,17 +176,20 @@ def _shared(turn: Turn) -> _Shared:
         others_wait = any(
             shares[entry["name"]] < entry["desired"] for entry in inputs["pipelines"] if entry["name"] not in usable
         )
-        if not usable or not others_wait or attempt == MAX_DIVISIONS:
+        if not usable.keys() - last or not others_wait or attempt == MAX_DIVISIONS:
             break
-        inputs = {**inputs, "pipelines": [_limited(entry, usable) for entry in inputs["pipelines"]]}
+        # those that can use nothing are planned once more, on what the others leave
+        last |= {name: shares[name] for name, units in usable.items() if not units}
+        wishes = [_limited(entry, usable) for entry in inputs["pipelines"] if entry["name"] not in last]
+        inputs = {**inputs, "pipelines": wishes}
     return _Shared(division, inputs, shares, made)
 
 
 def _limited(entry: Mapping[str, Any], usable: Mapping[str, int]) -> Mapping[str, Any]:
-    """Return the wish of a pipeline that can use so many units only; at least one, or it would not be looked at."""
+    """Return the wish of a pipeline that can use so many units only."""
     if entry["name"] not in usable:
         return entry
-    units = max(1, usable[entry["name"]])
+    units = usable[entry["name"]]
     return {**entry, "desired": units, "minimum": min(entry["minimum"], units)}
 
 
@@ -248,39 +252,43 @@ def _alive(turn: Turn) -> Any:
 
 def size_all(turn: Turn) -> None:
     """Set the units that every pipeline needs for its present rate."""
+    unit_mb = _unit_memory(turn)
     for record in list(turn.pipelines.values()):
         if taking_part(record):
             with working_on(record.name):
-                _size(turn, record)
+                _size(turn, record, unit_mb)
 
 
-def _size(turn: Turn, record: PipelineRecord) -> None:
+def _size(turn: Turn, record: PipelineRecord, unit_mb: float | None) -> None:
     needed = record.elastic_units
     rate = record.target.rate
     if needed is None and rate is not None:
         submission = chosen(record.submission, turn.state.policy)
         needed = turn.sizing.units_for(submission, rate)
         if needed is not None:
-            needed = max(needed, _units_for_memory(turn, submission, rate))
+            needed = max(needed, _units_for_memory(turn, submission, rate, unit_mb))
     if needed is None:
         # without a model it needs the units it was submitted with
         needed = record.submission.desired
+    if needed is None and record.submission.engine is EngineName.PLACED:
+        needed = turn.sizing.units_to_place(chosen(record.submission, turn.state.policy))
     if needed is not None and needed != record.needed:
         turn.change(record.name, needed=needed)
 
 
-def _units_for_memory(turn: Turn, submission: Submission, rate: float) -> int:
-    """Return how many units of the smallest node have the memory it needs: ceil(MB needed / MB of a unit).
+def _unit_memory(turn: Turn) -> float | None:
+    """Return the MB of a unit of the node with the least per slot; None if no node tells its memory."""
+    per_slot = [node.capacity[MEMORY] / node.slots for node in _alive(turn) if node.capacity.get(MEMORY, 0) > 0]
+    return min(per_slot) * turn.state.unit_slots if per_slot else None
+
+
+def _units_for_memory(turn: Turn, submission: Submission, rate: float, unit_mb: float | None) -> int:
+    """Return how many units have the memory it needs: ceil(MB needed / MB of a unit).
 
     A share is counted in units, so it is the dominant of CPU (`units_for`) and memory that counts.
     """
     used = turn.sizing.usage(submission, rate)
-    room = [
-        node.capacity[MEMORY] / node.slots * turn.state.unit_slots
-        for node in _alive(turn)
-        if node.capacity.get(MEMORY, 0) > 0
-    ]
-    return 1 if used is None or not room else max(1, whole_up(used[1] / min(room)))
+    return 1 if used is None or unit_mb is None else max(1, whole_up(used[1] / unit_mb))
 
 
 def _count_served(turn: Turn) -> None:

@@ -18,6 +18,7 @@ from penstock.control.core.records import (
     NodePhase,
     PipelineRecord,
     PipelineState,
+    PlanChoices,
     Trigger,
 )
 from penstock.control.core.turn import reason_of
@@ -25,7 +26,7 @@ from penstock.control.elasticity.memory import Following
 from penstock.control.elasticity.options import changed_options, checked_options
 from penstock.control.errors import ConflictError, FieldError, NotFoundError
 from penstock.dataflow.load import LEAST_RATE, MOST_RATE, parse_load
-from penstock.planning.registry import SHARERS
+from penstock.planning.registry import ALLOCATORS, PLACERS, SEGMENTERS, SHARERS
 from penstock.planning.sharing.measures import Served
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def check_submission(turn: Turn, asked: Submission) -> None:
     check_elastic(asked.elastic)
     if asked.priority is not None:
         check_level(asked.priority)
+    check_choices(asked.choices)
     check_sizing(turn, asked, asked.target)
 
 
@@ -118,6 +120,26 @@ def check_load(load: str | None) -> None:
 def check_elastic(elastic: Mapping[str, Any] | None) -> None:
     if elastic:
         checked_options(elastic)
+
+
+def check_choices(choices: PlanChoices) -> None:
+    """Raise if a policy is not known, or an executor has no possible size."""
+    for field, registry, name in (
+        ("allocator", ALLOCATORS, choices.allocator),
+        ("placer", PLACERS, choices.placer),
+        ("segmenter", SEGMENTERS, choices.segmenter),
+    ):
+        if name is not None:
+            try:
+                registry.create(name)
+            except BadInputError as error:
+                raise FieldError(field, str(error)) from error
+    for field, size in (
+        ("executor_memory_mb", choices.executor_memory_mb),
+        ("executor_cores", choices.executor_cores),
+    ):
+        if size is not None and not 0 < size <= MOST_CAPACITY:
+            raise FieldError(field, f"expected a number above 0, found {size:g}")
 
 
 def check_level(priority: int) -> None:
@@ -365,13 +387,21 @@ def _put_trigger(turn: Turn, record: PipelineRecord, trigger: Trigger) -> None:
 
 
 def set_policy(turn: Turn, request: SetPolicy) -> None:
-    SHARERS.create(request.policy.sharing)
-    check_level(request.policy.default_priority)
-    if request.policy != turn.state.policy:
-        before = turn.state.policy.sharing
-        turn.set_state(policy=request.policy)
-        turn.say("controller", "policy", before, request.policy.sharing)
-        turn.want_pass(f"the policy became {request.policy.sharing}")
+    policy, before = request.policy, turn.state.policy
+    SHARERS.create(policy.sharing)
+    check_choices(PlanChoices(policy.allocator, policy.placer, policy.segmenter))
+    check_level(policy.default_priority)
+    if policy != before:
+        turn.set_state(policy=policy)
+        turn.say("controller", "policy", before.sharing, policy.sharing)
+        changed = [
+            f"the {name} became {getattr(policy, name) or 'the default'}"
+            for name in ("placer", "allocator", "segmenter")
+            if getattr(policy, name) != getattr(before, name)
+        ]
+        if policy.sharing != before.sharing or not changed:
+            changed.insert(0, f"the policy became {policy.sharing}")
+        turn.want_pass(", ".join(changed))
 
 
 def expect_node(turn: Turn, request: ExpectNode) -> None:

@@ -26,23 +26,15 @@ from penstock.control.core.turn import Blamable, BlamedError, Culprit, working_o
 from penstock.modelling.library import ModelLibrary
 from penstock.planning.allocation.contract import ElasticAllocator
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER
-from penstock.planning.replanning.online import (
-    FUSED,
-    PLACED,
-    SLOT,
-    FleetSnapshot,
-    OnlinePipeline,
-    PassError,
-    RunningPlan,
-    plan_pass,
-)
+from penstock.planning.replanning.online import PassError, plan_pass
+from penstock.planning.replanning.snapshot import FUSED, PLACED, SLOT, FleetSnapshot, OnlinePipeline, RunningPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from penstock.control.core.records import NodeRecord, PipelineRecord, PlanChoices, Policy, Submission
     from penstock.control.core.turn import Turn
-    from penstock.planning.replanning.online import PlanDecision
+    from penstock.planning.replanning.snapshot import PlanDecision
 
 DEFAULT_EXECUTOR_MB = 1024.0
 """Memory of an executor, unless its submission says another."""
@@ -84,15 +76,15 @@ def chosen(submission: Submission, policy: Policy) -> Submission:
     return replace(submission, choices=choices_of(submission, policy))
 
 
-def plan_shares(turn: Turn, shares: Mapping[str, int]) -> dict[str, SharePlan]:
-    """Plan every pipeline with a share of at least one unit, those of the highest priority first."""
+def plan_shares(turn: Turn, shares: Mapping[str, int], last: Collection[str] = ()) -> dict[str, SharePlan]:
+    """Plan every pipeline with a share of at least one unit: those of the highest priority first, `last` at the end."""
     units = _Units.of(turn)
     order = sorted(
         (name for name, share in shares.items() if share),
         key=lambda name: (turn.pipelines[name].priority, turn.pipelines[name].number),
     )
-    # what runs comes first: a plan that was submitted with slots of its own gets those that nobody has
-    order.sort(key=lambda name: turn.pipelines[name].plan is None)
+    # running pipelines come first: a plan that was submitted with slots of its own gets free ones
+    order.sort(key=lambda name: (name in last, turn.pipelines[name].plan is None))
     pipelines = []
     for name in order:
         with working_on(name):
@@ -366,14 +358,15 @@ def change_document(before: PipelinePlan | None, after: PipelinePlan | None, dec
     moves = decision.moves
     return {
         "why": decision.why,
-        "before": None if before is None else _plan_document(before),
-        "after": None if after is None else _plan_document(after),
+        "before": None if before is None else plan_document(before),
+        "after": None if after is None else plan_document(after),
         "threads": {"kept": moves.kept, "moved": moves.moved, "started": moves.started, "stopped": moves.stopped},
         "required": decision.required,
     }
 
 
-def _plan_document(plan: PipelinePlan) -> dict[str, Any]:
+def plan_document(plan: PipelinePlan) -> dict[str, Any]:
+    """Return a plan as plain values: policies, rates, and the threads and memory of every slot."""
     return {
         "engine": str(plan.engine),
         "allocator": plan.allocator,

@@ -71,28 +71,27 @@ def busy(processed: float, seconds: float, capacity: float) -> float:
     return processed / (capacity * seconds) if capacity * seconds > 0 else 0.0
 
 
-# The capacity and the usage of a pipeline that runs by a plan.
+# The capacity and the usage of a pipeline that runs by a placed plan. A fused pipeline does on its slots what the
+# models of these executors say, which need not be what its plan predicts.
 
 
 def planned_capacity(plan: PipelinePlan, joined: int) -> float:
-    """Return the rows/s of a plan of which `joined` slots are there.
+    """Return the rows/s of a placed plan of which `joined` slots are there.
 
-    predicted_rate * joined / slots. A fused slot runs the whole pipeline, so a part of the slots does its part. The
-    slots of a placed plan pass rows to each other, and the engine forms no generation until all of them are there: a
-    part of them does nothing.
+    The slots of a placed plan pass rows to each other, and the engine forms no generation until all of them are there:
+    a part of them does nothing.
     """
-    if plan.engine is EngineName.PLACED and joined < len(plan.slots):
+    if joined < len(plan.slots):
         return 0.0
-    rate = UNLIMITED if plan.predicted_rate is None else plan.predicted_rate
-    return rate * joined / len(plan.slots) if plan.slots else 0.0
+    return UNLIMITED if plan.predicted_rate is None else plan.predicted_rate
 
 
 def slot_demand(plan: PipelinePlan, slot: PlannedSlot) -> tuple[float, float] | None:
     """Return the cores and MB that a slot of a plan needs; None if its demands are not known.
 
-    The sum over its operators of threads * demand of a thread; of a fused plan the demand of a slot.
+    The sum over its operators of threads * demand of a thread.
     """
-    threads = slot.threads if plan.engine is EngineName.PLACED else {FUSED_SLOT: 1}
+    threads = slot.threads
     if any(name not in plan.demands for name in threads):
         return None
     demands = [(count, plan.demands[name]) for name, count in threads.items()]
@@ -107,8 +106,6 @@ def slot_demand(plan: PipelinePlan, slot: PlannedSlot) -> tuple[float, float] | 
 UNLIMITED = 1e12
 """Tuples/s of a pipeline no model says anything about."""
 
-FUSED_SLOT = "slot"
-"""Key of the demands of a fused plan."""
 READING_SECONDS = 1.0
 
 
@@ -248,10 +245,9 @@ class SimulatedDriver:
 
     @property
     def _plan(self) -> PipelinePlan | None:
-        """The plan that executors run now."""
+        """The placed plan that executors run now."""
         plan = self.order.plan
-        is_placed = plan is not None and plan.engine is EngineName.PLACED
-        return self._running or plan if is_placed else plan
+        return self._running or plan if plan is not None and plan.engine is EngineName.PLACED else None
 
     def _capacity(self, joined: Collection[Slot]) -> float:
         plan = self._plan
@@ -322,8 +318,7 @@ class SimulatedDriver:
         in_use = min(1.0, busy(flow.processed - before.processed, seconds, capacity))
         joined = [slot for slot, ready in self._ready_at.items() if ready <= self._looked]
         plan = self._plan
-        is_placed = plan is not None and plan.engine is EngineName.PLACED
-        rows = {} if plan is None or not is_placed else {it.place: it.threads for it in plan.slots}
+        rows = {} if plan is None else {it.place: it.threads for it in plan.slots}
         for name, gain in self._sizing.gains_of(self.order.submission).items():
             threads = {slot: rows[slot].get(name, 0) if slot in rows else 0 if rows else 1 for slot in joined}
             total = sum(threads.values())

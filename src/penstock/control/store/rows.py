@@ -30,7 +30,7 @@ from penstock.control.core.records import (
 )
 from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.errors import DamagedStoreError, StoreFault
-from penstock.planning.registry import SHARERS
+from penstock.planning.registry import ALLOCATORS, PLACERS, SEGMENTERS, SHARERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -405,10 +405,18 @@ def policy_of(document: Any) -> Policy:
     if isinstance(document, dict) and document.get("rescheduling", ...) is None:
         document = {**document, "rescheduling": Rescheduling.LIVE}  # as stores of earlier versions mean it
     policy: Policy = to_dataclass(Policy, document, "policy")
-    try:
-        SHARERS.create(policy.sharing)
-    except PenstockError as error:
-        raise WrongValueError(f"policy.sharing: {error}") from error
+    named: dict[str, tuple[Any, str | None]] = {
+        "sharing": (SHARERS, policy.sharing),
+        "placer": (PLACERS, policy.placer),
+        "allocator": (ALLOCATORS, policy.allocator),
+        "segmenter": (SEGMENTERS, policy.segmenter),
+    }
+    for field, (registry, name) in named.items():
+        try:
+            if name is not None:
+                registry.create(name)
+        except PenstockError as error:
+            raise WrongValueError(f"policy.{field}: {error}") from error
     return policy
 
 

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from penstock.planning.prediction.placement import Demands
 
 PIECE_SECONDS = 0.025
-"""What crews hand over at a time takes about so long (`penstock.runtime.workers`)."""
+"""What crews hand over at a time takes about so long (`penstock.runtime.steps`)."""
 MANY_TUPLES = 1_000_000
 """Tuples of a batch in which rounds that are not full do not matter."""
 DEFAULT_ROWS = 100_000
@@ -478,7 +478,7 @@ class FusedSetup:
 
 # Which operators of a fused slot share threads.
 #
-# The engine's rule (`penstock.runtime.steps.plan_crews`), for planning, which knows no engine: neighbours with one
+# The engine's rule (`penstock.runtime.steps.plan_pools`), for planning, which knows no engine: neighbours with one
 # thread each stay in one thread; an operator with several has its own, so that its waiting is another's working time.
 
 

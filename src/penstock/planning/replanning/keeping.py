@@ -272,7 +272,7 @@ class Offer:
             node = index[slot.node]
             demand = np.array(demands[name])
             free = self._free[node]
-            # a slot takes max(floor, sum of its threads): what is left of its floor is free to its own threads
+            # a slot takes max(floor, sum of its threads): the rest of its floor is free to its own threads
             has = on.get(slot, np.zeros(len(demand)))
             took = np.maximum(has, self._floor) if slot in on else has
             room = free + took - has

@@ -16,19 +16,15 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from functools import cached_property
-from types import MappingProxyType
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.base.errors import BadInputError, PenstockError, Refusal, Shortage
 from penstock.base.tolerance import covers, exceeds
-from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIONS, MEMORY, Cluster, Node, Slot
-from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED, checked_rate, gains, topological_order
-from penstock.modelling.library import demands_to_run
+from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node, Slot
+from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED, checked_rate, gains
 from penstock.planning.allocation.contract import Allocation, ElasticAllocator, OperatorAllocation, ThreadBundle
 from penstock.planning.placement.constraints import broken
 from penstock.planning.placement.contract import (
@@ -40,30 +36,32 @@ from penstock.planning.placement.contract import (
     Placement,
     PlacementRequest,
 )
-from penstock.planning.planner import Planner
-from penstock.planning.prediction.placement import Routing, SupportedRate, supported_rate
-from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER, PLACERS
+from penstock.planning.prediction.placement import SupportedRate, supported_rate
+from penstock.planning.registry import ALLOCATORS, PLACERS
 from penstock.planning.replanning.free_table import FreeTable, amount_of, copy_of
 from penstock.planning.replanning.keeping import KeptPlan, Rows, keep, part_of_request, renumbered
 from penstock.planning.replanning.plan_changes import ThreadMoves, by_operator, moves
+from penstock.planning.replanning.snapshot import (
+    ASKED,
+    FUSED,
+    NO_MOVES,
+    SLOT,
+    FleetSnapshot,
+    OnlinePipeline,
+    PassOutcome,
+    PlanDecision,
+    RunningPlan,
+    at_least,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from penstock.cluster.topology import Dimension
-    from penstock.dataflow.pipeline import Pipeline
-    from penstock.modelling.library import ModelLibrary
     from penstock.planning.placement.contract import Placer
     from penstock.planning.plan import Plan
 
-FUSED = "fused"
-PLACED = "placed"
-SLOT = "slot"
-"""The operator that stands for the whole pipeline in a plan of fused slots."""
-
-DEFAULT_SLOT_MEMORY_MB = 1024.0
 ALIKE = 0.95
 """A placement that keeps this part of what another one would is not given up for it."""
 SCARCE = 1e-9
@@ -81,167 +79,6 @@ MAX_TOP_UP = 4.0
 """Times the rate for which an operator is allocated at most so that it keeps the rate without a move."""
 RATE_STEPS = 24
 """Bisections of the rate that a limit on slots allows."""
-
-
-ASKED = (
-    "pipeline",
-    "rate",
-    "allocator",
-    "placer",
-    "segmenter",
-    "engine",
-    "slot_memory_mb",
-    "min_executor_mb",
-    "slot_cpu",
-    "max_slots",
-    "max_nodes",
-    "slots",
-)
-"""All that a plan depends on, besides nodes."""
-
-
-class PassOutcome(StrEnum):
-    """The result of a pass for one pipeline."""
-
-    KEPT = "kept"
-    """Its plan holds as it is."""
-    PLANNED = "planned"
-    """It has a new plan."""
-    LAST_GOOD = "last good"
-    """The new plan was refused; it keeps the plan it has."""
-    WAITS = "waits"
-    """It has no plan that can run."""
-
-
-@dataclass(frozen=True, eq=False)
-class RunningPlan:
-    """The threads of a pipeline on their slots, and the request they were planned for."""
-
-    rows: Mapping[Slot, Mapping[str, int]]
-    demands: Mapping[str, tuple[float, ...]]
-    """Demands of one thread by operator, in the order of the snapshot's dimensions."""
-    asked: tuple[object, ...]
-    rate: float
-    """Tuples/s it is predicted to keep; infinite if nothing limits it."""
-    floor: tuple[float, ...] = ()
-    """Amounts that every slot takes at least, whatever runs on it."""
-
-    def amount(self, row: Mapping[str, int]) -> NDArray[np.float64]:
-        """Return what the executor of one slot takes of its node."""
-        return _at_least(amount_of(row, self.arrays), self.floor)
-
-    @property
-    def threads(self) -> int:
-        return sum(sum(row.values()) for row in self.rows.values())
-
-    @cached_property
-    def by_operator(self) -> Mapping[str, int]:
-        """Threads of each operator."""
-        counts: Counter[str] = Counter()
-        for row in self.rows.values():
-            counts.update(row)
-        return counts
-
-    @cached_property
-    def arrays(self) -> dict[str, NDArray[np.float64]]:
-        return {name: np.array(demand) for name, demand in self.demands.items()}
-
-
-@dataclass(frozen=True, eq=False)
-class OnlinePipeline:
-    """A pipeline of a live cluster: its definition, policies, limits and current plan."""
-
-    name: str
-    pipeline: Pipeline | None
-    """None: nothing is known of it but its slots, which is enough for a fused one."""
-    library: ModelLibrary
-    rate: float
-    """Tuples/s it is planned for: present or forecast, with headroom."""
-    allocator: str = DEFAULT_ALLOCATOR
-    placer: str = DEFAULT_PLACER
-    segmenter: str = DEFAULT_SEGMENTER
-    engine: str = PLACED
-    slot_memory_mb: float = DEFAULT_SLOT_MEMORY_MB
-    """Memory of an executor, which is also what 1.0 of a model's memory means."""
-    min_executor_mb: float = 0.0
-    """Memory that the executor of a placed slot takes at least."""
-    slot_cpu: float = CPU_POINTS_PER_SLOT
-    """Points of CPU of a fused slot."""
-    priority: int = 0
-    max_slots: int | None = None
-    """The share the sharing policy grants."""
-    max_nodes: int | None = None
-    """Nodes it may be on, where shares are of whole nodes."""
-    slots: int | None = None
-    """Slots of a fused pipeline, or of one without models; None: those its allocation needs."""
-    routing: Routing = Routing.SLOT_AWARE
-    current: RunningPlan | None = None
-
-    @cached_property
-    def asked(self) -> tuple[object, ...]:
-        """All that its plan depends on, besides nodes."""
-        return tuple(getattr(self, name) for name in ASKED)
-
-    @cached_property
-    def known(self) -> Pipeline:
-        if self.pipeline is None:
-            raise BadInputError(f"pipeline '{self.name}' cannot be planned: its operators are not known")
-        return self.pipeline
-
-    @cached_property
-    def planned(self) -> Pipeline:
-        """The pipeline with a demand for every operator."""
-        slots = self.slots or self.max_slots or len(self.known.operators)
-        return declared_evenly(self.known, self.library, slots, self.min_executor_mb or self.slot_memory_mb)
-
-    @property
-    def is_isolated(self) -> bool:
-        return self.pipeline is not None and self.pipeline.constraints.isolated
-
-    @cached_property
-    def planner(self) -> Planner:
-        unit = Node("slot", "slot", 1, {CPU: CPU_POINTS_PER_SLOT, MEMORY: self.slot_memory_mb})
-        return Planner(self.planned, self.library, Cluster((unit,)), routing=self.routing)
-
-
-@dataclass(frozen=True)
-class FleetSnapshot:
-    """The nodes that are alive, what other applications have of them, and pipelines in the order of their rights."""
-
-    nodes: Sequence[Node]
-    pipelines: Sequence[OnlinePipeline]
-    dimensions: tuple[Dimension, ...] = DEFAULT_DIMENSIONS
-    held: Sequence[Slot] = ()
-    """Slots that other applications hold."""
-    used: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Amounts that other applications use, by node and dimension."""
-    closed: frozenset[str] = frozenset()
-    """Nodes on which what runs may stay and nothing more may start."""
-    exclusive: bool = False
-    """A node belongs to one pipeline: shares are of whole nodes."""
-
-
-@dataclass(frozen=True, eq=False)
-class PlanDecision:
-    """The decision of a pass about one pipeline, with its reason."""
-
-    pipeline: str
-    outcome: PassOutcome
-    before: RunningPlan | None
-    after: RunningPlan | None
-    """None: it waits."""
-    moves: ThreadMoves
-    required: int
-    """Threads that could not stay: their node left or has too little memory, or their slot exceeds the share."""
-    why: str
-    rejected: tuple[str, ...] = ()
-    """Alternatives that were tried, and why they were not taken."""
-    shortage: str | None = None
-    """The missing resource and the node that came closest, if a plan was refused."""
-    allocation: Allocation | None = None
-
-
-NO_MOVES = ThreadMoves(0, 0, 0, 0)
 
 
 def plan_pass(snapshot: FleetSnapshot) -> list[PlanDecision]:
@@ -577,7 +414,7 @@ class _Change:
             self._table.take_row(slot, amount, self.pipeline.name, alone=self.pipeline.is_isolated)
 
     def _amount(self, row: Mapping[str, int]) -> NDArray[np.float64]:
-        return _at_least(amount_of(row, self._demands), self._floor)
+        return at_least(amount_of(row, self._demands), self._floor)
 
     def _floor_of(self) -> tuple[float, ...]:
         """Return what the executor of a slot takes at least, by dimension."""
@@ -673,7 +510,7 @@ class _Change:
         """Return what every slot that is offered must have: a slot's worth, or the largest thread's demand."""
         largest = np.max([operator.demand for operator in request.operators], axis=0)
         if not fills_slots:
-            return _at_least(np.asarray(largest, dtype=float), self._floor)
+            return at_least(np.asarray(largest, dtype=float), self._floor)
         pipeline = self.pipeline
         amounts = {CPU: CPU_POINTS_PER_SLOT, MEMORY: pipeline.slot_memory_mb}
         if pipeline.engine == FUSED:
@@ -699,8 +536,11 @@ class _Change:
         free = int(self._table.usable(unit, self._table.hard).sum())
         if free < needed or not refused:
             shortage = Shortage(self.pipeline.name, "slots", needed, free, "the whole cluster", "pipeline")
-            near = f"; node {node} comes closest, with {offered:g} of {wanted:g} {resource}" if offered < wanted else ""
-            return f"{shortage}{near}"
+            if offered < wanted:
+                return f"{shortage}; node {node} comes closest, with {offered:g} of {wanted:g} {resource}"
+            names = (dimension.name for dimension in self._table.dimensions)
+            takes = ", ".join(f"{amount:g} {name}" for name, amount in zip(names, unit, strict=True) if amount)
+            return f"{shortage}; a slot takes {takes}"
         return refused
 
     def _checked(self, rows: Rows) -> Rows | str:
@@ -752,10 +592,6 @@ class _Change:
         return PlanDecision(name, PassOutcome.WAITS, before, None, NO_MOVES, self._lost, self._why, rejected, shortage)
 
 
-def _at_least(amount: NDArray[np.float64], floor: tuple[float, ...]) -> NDArray[np.float64]:
-    return np.asarray(np.maximum(amount, floor)) if floor else amount
-
-
 def _allocation(pipeline: OnlinePipeline, rate: float, limit: int | None = None) -> Allocation:
     """Return the threads for a rate, or for the highest rate the pipeline's share of slots allows.
 
@@ -788,33 +624,6 @@ def _allocation(pipeline: OnlinePipeline, rate: float, limit: int | None = None)
     if kept is None:
         raise BadInputError(f"pipeline '{pipeline.name}' needs more than its share of {limit} slots at any rate")
     return kept
-
-
-def declared_evenly(pipeline: Pipeline, library: ModelLibrary, slots: int, executor_mb: float) -> Pipeline:
-    """Return the pipeline with declared demands for operators without a model: they are spread evenly over slots.
-
-    One thread each, and one more of each in turn until every slot has one; aggregations have one thread. With fewer
-    slots than operators k = ceil(operators / slots) threads share a slot: each counts as 1/k of it.
-    """
-    order = topological_order(pipeline)
-    demands = demands_to_run(pipeline, library)
-    unknown = [name for name in order if demands[name] is None and not pipeline.operators[name].is_declared]
-    if not unknown:
-        return pipeline
-    several = [name for name in unknown if pipeline.operators[name].aggregate is None]
-    threads = dict.fromkeys(unknown, 1)
-    for number in range(max(0, slots - len(order)) if several else 0):
-        threads[several[number % len(several)]] += 1
-    share = 1.0 / max(1, -(-len(order) // max(1, slots)))
-    operators = [
-        operator.model_copy(
-            update={"threads": threads[name], "cpu": share * CPU_POINTS_PER_SLOT, "memory_mb": share * executor_mb}
-        )
-        if name in threads
-        else operator
-        for name, operator in pipeline.operators.items()
-    ]
-    return replace(pipeline, operators=MappingProxyType({operator.name: operator for operator in operators}))
 
 
 def _within(rows: Rows, max_slots: int | None, max_nodes: int | None = None) -> Rows:
