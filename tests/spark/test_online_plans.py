@@ -94,7 +94,7 @@ class Fleet:
 
     def rows(self, name: str) -> list[int]:
         folder = self.out / name
-        if not folder.is_dir():
+        if not any(folder.glob("*.parquet")):
             return []
         table = dataset.dataset(str(folder), format="parquet", exclude_invalid_files=True).to_table(columns=["value"])
         return [int(value) for value in table["value"].to_pylist()]
