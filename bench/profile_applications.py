@@ -24,9 +24,9 @@ from penstock.modelling.library import QUIET, models_document, read_models
 from penstock.modelling.model import Model
 
 PROFILED: dict[str, list[str] | None] = {
-    "word-count": None,
+    "word-count": ["count"],
     "word-count-json": ["count"],
-    "top-n": None,
+    "top-n": ["count", "rank", "rank-all"],
     "twitter-sentiment": ["average", "count", "rank", "rank-all"],
     "page-load": ["aggregate"],
     **{f"nexmark-q{number}": ["query"] for number in (3, 4, 5, 7, 8)},
