@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 COUNTED_BEFORE = "113 agrees, 64 differs, 8 better, 0 tie, 12 worse, 25 not comparable"
 """Counts without own policies before the rule that a line counts as *agrees* only if it could have failed."""
+MOST_LOAD = 4.0
+"""Load average above which a live case, which keeps two cores and their queues busy, was not alone."""
 SHORTENED = "Shortened runs (`--quick`): "
 
 
@@ -95,13 +97,20 @@ def kept_cases(store: CaseStore) -> list[StoredCase | None]:
 
 
 def kept_gaps(cases: Sequence[StoredCase | None]) -> list[str]:
-    """What is left of the cases that were asked for, and what other code than this made."""
+    """Return what to know of the cases that were asked for: those that are not done, those that other code than this
+    made, and those that ran on a busy machine."""
     gaps, kept = [], [done for done in cases if done is not None]
     if left := len(cases) - len(kept):
         gaps.append(f"{left} of {len(cases)} cases were not run.")
     if older := [_named(done.case, kept) for done in kept if done.made_by != code_version()]:
         gaps.append(f"Made by an earlier version of the code, and not run again: {'; '.join(older)}.")
+    if busy := [f"{_named(done.case, kept)} ({done.measures['load']:.1f})" for done in kept if _is_disturbed(done)]:
+        gaps.append(f"Run while other work kept the machine busy (load average in brackets): {'; '.join(busy)}.")
     return gaps
+
+
+def _is_disturbed(done: StoredCase) -> bool:
+    return float(done.measures.get("load", 0.0)) > MOST_LOAD
 
 
 def _named(case: Case, among: Sequence[StoredCase]) -> str:

@@ -38,7 +38,7 @@ def test_a_prediction_that_is_nearer_beats_the_plan() -> None:
     rows = {"lsa+dsm": (200, 90, 100, 0.2), "mba+dsm": (400, 210, 200, 0.4), "mba+sam": (580, 300, 290, 0.5)}
     found = lines({pair: measured(*row) for pair, row in rows.items()})
     beats = found["whether prediction beats plan (planned, predicted, actual)"]
-    assert beats.verdict is Agreement.AGREES
+    assert (beats.verdict, beats.why[:7]) == (Agreement.NOT_COMPARABLE, "one run")
     assert beats.ours.startswith("lsa+dsm 200, 90, 100; ")
     # cpu as predicted: R2 is 1; memory was predicted the same for all
     assert found["R2 of predicted and actual cpu per slot"].verdict is Agreement.AGREES

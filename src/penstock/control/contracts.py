@@ -77,6 +77,9 @@ class Sizing(Protocol):
 
     def units_for(self, submission: Submission, rate: float) -> int | None: ...
 
+    def units_to_place(self, submission: Submission) -> int:
+        """The units that a placed pipeline needs of which `units_for` says nothing."""
+
     def rate_on(self, submission: Submission, units: int) -> float | None: ...
 
     def usage(self, submission: Submission, rate: float) -> tuple[float, float] | None:

@@ -12,9 +12,8 @@ from penstock.control.core.records import MOST_UNITS
 from penstock.dataflow.code import parse_pipeline
 from penstock.dataflow.pipeline import Kind, gains
 from penstock.modelling.library import demands_to_run
-from penstock.modelling.model import Model
+from penstock.modelling.model import Model, batch_overhead_seconds
 from penstock.planning.planner import Planner
-from penstock.planning.prediction.fused import batch_overhead_seconds
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR
 from penstock.planning.sharing.contract import equal_nodes
 
@@ -80,6 +79,21 @@ class ModelSizing:
                 None if planner is None else self._highest(planner, units, self._allocator(submission)),
             )
         return self._rates[key]
+
+    def units_to_place(self, submission: Submission) -> int:
+        """Return the units of a placed pipeline whose models ask for no more at a higher rate: those of its allocation
+        at the rate it is meant for, or one if it was not measured."""
+        pipeline, library = self.definition(submission)
+        allocator = self._allocator(submission)
+        key = (self._key(submission), -1.0)
+        if key not in self._units:
+            try:
+                planner = Planner(pipeline, library, equal_nodes(1, self.unit_slots, ""))
+                units = self._count(planner, submission.target.rate or 1.0, allocator)
+            except BadInputError:
+                units = 1
+            _remember(self._units, key, units)
+        return self._units[key] or 1
 
     def usage(self, submission: Submission, rate: float) -> tuple[float, float] | None:
         """Cores and MB of its executors at so many tuples/s, by the models; None where they say nothing."""

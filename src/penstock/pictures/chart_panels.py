@@ -31,6 +31,8 @@ HEAD, FOOT = 0.82, 0.12
 LEFT, RIGHT = 0.65, 0.15
 GROUP = 0.8
 """Width of a group of bars, of the room a category has."""
+MARKS = 20
+"""Number of points of a line that get a marker, about: more of them hide it."""
 STEEP = 35.0
 """Degrees by which long names of categories are turned."""
 
@@ -137,9 +139,12 @@ def _draw_series(
         )
         heights[series.name] = [low + value for low, value in zip(base, values, strict=True)]
     elif series.style is Style.LINE:
-        axes.plot(*_columns(known), color=colour, marker=marker, markersize=4, linewidth=1.4, zorder=3)
+        every = max(1, len(known) // MARKS)
+        axes.plot(*_columns(known), color=colour, marker=marker, markersize=4, markevery=every, linewidth=1.4, zorder=3)
     elif series.style is Style.POINTS:
-        axes.scatter(*_columns(known), color=colour, marker=marker, s=24, linewidths=0, alpha=0.85, zorder=3)
+        axes.scatter(
+            *_columns(known), color=colour, marker=marker, s=24, linewidths=0, alpha=0.85, zorder=3, clip_on=False
+        )
     else:
         axes.scatter(
             *_columns(known),

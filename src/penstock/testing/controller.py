@@ -37,6 +37,9 @@ class RatePerUnit:
     def units_for(self, _: Submission, rate: float) -> int | None:
         return max(1, -int(-rate // self.rate))
 
+    def units_to_place(self, _: Submission) -> int:
+        return 1
+
     def usage(self, _: Submission, __: float) -> tuple[float, float] | None:
         return None
 

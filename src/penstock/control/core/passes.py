@@ -11,14 +11,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from math import isfinite
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.tolerance import whole_up
 from penstock.cluster.topology import MEMORY, Slot
 from penstock.control.core.division import Wish, blamed_division, document
 from penstock.control.core.messages import DecisionKind, PassRecord, Rejected
-from penstock.control.core.records import WANTING, Change, PipelineState
-from penstock.control.core.share_plans import change_document, chosen, plan_shares, runs_alike
+from penstock.control.core.records import WANTING, Change, EngineName, PipelineState
+from penstock.control.core.share_plans import change_document, chosen, executor_mb, plan_shares, runs_alike
 from penstock.control.core.turn import Blamable, Blaming, working_on
 from penstock.control.elasticity.estimates import response_seconds, units_in_time
 from penstock.control.elasticity.learned_factor import UNKNOWN
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.control.core.division import Division
-    from penstock.control.core.records import PipelineRecord, Submission
+    from penstock.control.core.records import PipelinePlan, PipelineRecord, Submission
     from penstock.control.core.share_plans import SharePlan
     from penstock.control.core.turn import Turn
     from penstock.control.elasticity.learned_factor import Learned
@@ -141,7 +142,7 @@ def make_pass(turn: Turn) -> None:
             made = shared.made.get(name)
             _note_shortage(turn, name, share, shared.division.waiting.get(name), made)
             _note_plan(turn, name, share, made, cause, number)
-    if not changed and cause != PERIODIC:
+    if turn.state.decided < number and cause != PERIODIC:
         turn.decide("", DecisionKind.NOTHING, 0, 0, f"{cause}: every pipeline keeps what it has")
     turn.set_state(last_pass=turn.now)
 
@@ -160,32 +161,70 @@ MAX_DIVISIONS = 3
 """Times shares are divided in a pass because plans are refused."""
 
 
+MAX_GROWTH = 4
+"""Units beyond what the models say that a pipeline gets because its placer needs them."""
+
+
 def _shared(turn: Turn) -> _Shared:
-    """Divide and plan. What a pipeline whose plan is refused cannot use goes to those who desire more."""
-    inputs = inputs_of(turn)
-    for attempt in range(1, MAX_DIVISIONS + 1):
-        division = blamed_division(inputs)
-        shares = {name: turn.state.units(slots) for name, slots in division.slots.items()}
-        made = plan_shares(turn, shares)
+    """Divide and plan. A pipeline whose placer needs more than its share asks for a unit more; what one whose plan is
+    refused all the same cannot use goes to those who desire more."""
+    shared = _planned(turn, inputs_of(turn))
+    for _ in range(MAX_GROWTH):
+        if not _grow(turn, shared):
+            break
+        shared = _planned(turn, inputs_of(turn))
+    last: dict[str, int] = {}
+    for _ in range(MAX_DIVISIONS - 1):
+        shares, pipelines = shared.shares, shared.inputs["pipelines"]
         usable = {
             name: turn.state.units(plan.assigned)
-            for name, plan in made.items()
+            for name, plan in shared.made.items()
             if plan.shortage is not None and turn.state.units(plan.assigned) < shares[name]
         }
         others_wait = any(
-            shares[entry["name"]] < entry["desired"] for entry in inputs["pipelines"] if entry["name"] not in usable
+            shares[entry["name"]] < entry["desired"] for entry in pipelines if entry["name"] not in usable
         )
-        if not usable or not others_wait or attempt == MAX_DIVISIONS:
+        if not usable.keys() - last or not others_wait:
             break
-        inputs = {**inputs, "pipelines": [_limited(entry, usable) for entry in inputs["pipelines"]]}
-    return _Shared(division, inputs, shares, made)
+        # those that can use nothing are planned once more, on what the others leave
+        last |= {name: shares[name] for name, units in usable.items() if not units}
+        wishes = [_limited(entry, usable) for entry in pipelines if entry["name"] not in last]
+        shared = _planned(turn, {**shared.inputs, "pipelines": wishes}, last)
+    return shared
+
+
+def _planned(turn: Turn, inputs: Mapping[str, Any], last: Mapping[str, int] = MappingProxyType({})) -> _Shared:
+    division = blamed_division(inputs)
+    shares = {name: turn.state.units(slots) for name, slots in division.slots.items()} | dict(last)
+    return _Shared(division, inputs, shares, plan_shares(turn, shares, last))
+
+
+def _grow(turn: Turn, shared: _Shared) -> bool:
+    """Have placed pipelines ask for a unit more that were refused although they got all they desire."""
+    free = turn.state.capacity - sum(turn.state.units(plan.assigned) for plan in shared.made.values())
+    grew = False
+    for name, made in shared.made.items():
+        record = turn.pipelines[name]
+        follows = record.submission.desired is None and record.submission.engine is EngineName.PLACED
+        at_most = record.maximum is None or record.needed < record.maximum
+        if (
+            follows
+            and at_most
+            and made.shortage is not None
+            and shared.shares[name] >= record.desired
+            and record.grown < MAX_GROWTH
+            and free > record.grown
+        ):
+            turn.change(name, needed=record.needed + 1, grown=record.grown + 1)
+            grew = True
+    return grew
 
 
 def _limited(entry: Mapping[str, Any], usable: Mapping[str, int]) -> Mapping[str, Any]:
-    """Return the wish of a pipeline that can use so many units only; at least one, or it would not be looked at."""
+    """Return the wish of a pipeline that can use so many units only."""
     if entry["name"] not in usable:
         return entry
-    units = max(1, usable[entry["name"]])
+    units = usable[entry["name"]]
     return {**entry, "desired": units, "minimum": min(entry["minimum"], units)}
 
 
@@ -248,39 +287,55 @@ def _alive(turn: Turn) -> Any:
 
 def size_all(turn: Turn) -> None:
     """Set the units that every pipeline needs for its present rate."""
+    unit_mb = _unit_memory(turn)
     for record in list(turn.pipelines.values()):
         if taking_part(record):
             with working_on(record.name):
-                _size(turn, record)
+                _size(turn, record, unit_mb)
 
 
-def _size(turn: Turn, record: PipelineRecord) -> None:
+def _size(turn: Turn, record: PipelineRecord, unit_mb: float | None) -> None:
     needed = record.elastic_units
     rate = record.target.rate
     if needed is None and rate is not None:
         submission = chosen(record.submission, turn.state.policy)
         needed = turn.sizing.units_for(submission, rate)
         if needed is not None:
-            needed = max(needed, _units_for_memory(turn, submission, rate))
+            needed = max(needed, _units_for_memory(turn, submission, rate, needed, unit_mb))
     if needed is None:
         # without a model it needs the units it was submitted with
         needed = record.submission.desired
-    if needed is not None and needed != record.needed:
-        turn.change(record.name, needed=needed)
+    if needed is None and record.submission.engine is EngineName.PLACED:
+        needed = turn.sizing.units_to_place(chosen(record.submission, turn.state.policy))
+    if needed is None:
+        return
+    # what its placer needs beyond that stays until the models say another number
+    grown = record.grown if record.needed - record.grown == needed else 0
+    if (needed + grown, grown) != (record.needed, record.grown):
+        turn.change(record.name, needed=needed + grown, grown=grown)
 
 
-def _units_for_memory(turn: Turn, submission: Submission, rate: float) -> int:
-    """Return how many units of the smallest node have the memory it needs: ceil(MB needed / MB of a unit).
+def _unit_memory(turn: Turn) -> float | None:
+    """Return the mean MB of a unit over all nodes that tell their memory; None if none does."""
+    nodes = [node for node in _alive(turn) if node.capacity.get(MEMORY, 0) > 0]
+    slots = sum(node.slots for node in nodes)
+    return sum(node.capacity[MEMORY] for node in nodes) / slots * turn.state.unit_slots if slots else None
 
-    A share is counted in units, so it is the dominant of CPU (`units_for`) and memory that counts.
+
+def _units_for_memory(turn: Turn, submission: Submission, rate: float, units: int, unit_mb: float | None) -> int:
+    """Return how many units have the memory it needs: ceil(MB needed / mean MB of a unit).
+
+    A share is counted in units, so it is the dominant of CPU (`units_for`) and memory that counts. A fused pipeline
+    needs that of its executors, a placed one that of its threads.
     """
-    used = turn.sizing.usage(submission, rate)
-    room = [
-        node.capacity[MEMORY] / node.slots * turn.state.unit_slots
-        for node in _alive(turn)
-        if node.capacity.get(MEMORY, 0) > 0
-    ]
-    return 1 if used is None or not room else max(1, whole_up(used[1] / min(room)))
+    if unit_mb is None:
+        return 1
+    if submission.engine is EngineName.PLACED:
+        used = turn.sizing.usage(submission, rate)
+        needed = 0.0 if used is None else used[1]
+    else:
+        needed = units * turn.state.unit_slots * executor_mb(submission.choices)
+    return max(1, whole_up(needed / unit_mb))
 
 
 def _count_served(turn: Turn) -> None:
@@ -304,8 +359,8 @@ def _decide(turn: Turn, name: str, shared: _Shared, cause: str, pass_number: int
     same_slots = bool(after) and set(slots) == set(record.assigned)
     kind = DecisionKind.REPLAN if same_slots else _kind(before, after)
     refused = division.waiting.get(name) or (made.shortage if made is not None else None)
-    expected = _expected(turn, record, after, len(set(slots) - set(record.assigned)))
     plan = made.plan if made is not None else None
+    expected = _expected(turn, record, after, len(set(slots) - set(record.assigned)), plan)
     if made is not None and (plan is not None or record.plan is not None):
         expected["plan"] = change_document(record.plan if record.assigned else None, plan, made.decision)
     alternatives = made.decision.rejected if made is not None else ()
@@ -317,7 +372,7 @@ def _decide(turn: Turn, name: str, shared: _Shared, cause: str, pass_number: int
         f"{cause}; {inputs['sharing']} gives it {share} of the {record.desired} it desires"
         + (f", and its plan uses {after}" if 0 < after < share else ""),
         (
-            *_rejected(record, slots, inputs, before, after, refused),
+            *_rejected(record, slots, inputs, before, share if plan is not None else after, refused),
             *(Rejected("another plan", why) for why in alternatives),
             *too_late(turn, name, division),
         ),
@@ -373,8 +428,12 @@ def _rejected(
     return tuple(rejected)
 
 
-def _expected(turn: Turn, record: PipelineRecord, units: int, gained: int) -> dict[str, Any]:
-    rate = turn.sizing.rate_on(record.submission, units) if units else 0.0
+def _expected(turn: Turn, record: PipelineRecord, units: int, gained: int, plan: PipelinePlan | None) -> dict[str, Any]:
+    """Return what is expected of the units it gets: of a placed plan what that predicts, else what models say."""
+    if plan is not None and plan.engine is EngineName.PLACED:
+        rate = plan.predicted_rate
+    else:
+        rate = turn.sizing.rate_on(chosen(record.submission, turn.state.policy), units) if units else 0.0
     target = record.target.rate
     return {
         "units": units,

@@ -30,7 +30,7 @@ from penstock.planning.replanning.online import PassError, plan_pass
 from penstock.planning.replanning.snapshot import FUSED, PLACED, SLOT, FleetSnapshot, OnlinePipeline, RunningPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from penstock.control.core.records import NodeRecord, PipelineRecord, PlanChoices, Policy, Submission
     from penstock.control.core.turn import Turn
@@ -71,20 +71,24 @@ def choices_of(submission: Submission, policy: Policy) -> PlanChoices:
     )
 
 
+def executor_mb(choices: PlanChoices) -> float:
+    return DEFAULT_EXECUTOR_MB if choices.executor_memory_mb is None else choices.executor_memory_mb
+
+
 def chosen(submission: Submission, policy: Policy) -> Submission:
     """Return the submission with all its choices, as `Sizing` takes it."""
     return replace(submission, choices=choices_of(submission, policy))
 
 
-def plan_shares(turn: Turn, shares: Mapping[str, int]) -> dict[str, SharePlan]:
-    """Plan every pipeline with a share of at least one unit, those of the highest priority first."""
+def plan_shares(turn: Turn, shares: Mapping[str, int], last: Collection[str] = ()) -> dict[str, SharePlan]:
+    """Plan every pipeline with a share of at least one unit: those of the highest priority first, `last` at the end."""
     units = _Units.of(turn)
     order = sorted(
         (name for name, share in shares.items() if share),
         key=lambda name: (turn.pipelines[name].priority, turn.pipelines[name].number),
     )
     # running pipelines come first: a plan that was submitted with slots of its own gets free ones
-    order.sort(key=lambda name: turn.pipelines[name].plan is None)
+    order.sort(key=lambda name: (name in last, turn.pipelines[name].plan is None))
     pipelines = []
     for name in order:
         with working_on(name):
@@ -173,10 +177,10 @@ def _online(turn: Turn, record: PipelineRecord, share: int, units: _Units) -> On
     placed = submission.engine is EngineName.PLACED
     known = None if submission.engine is EngineName.ATTACHED else turn.sizing.definition(submission)
     pipeline, library = (None, NO_MODELS) if known is None else known
-    executor_mb = DEFAULT_EXECUTOR_MB if choices.executor_memory_mb is None else choices.executor_memory_mb
+    memory_mb = executor_mb(choices)
     cores = 1.0 if choices.executor_cores is None else choices.executor_cores
     if submission.engine is EngineName.ATTACHED:
-        executor_mb = cores = 0.0  # what its executors take is not known here
+        memory_mb = cores = 0.0  # what its executors take is not known here
     slots = share * units.slots
     made = OnlinePipeline(
         record.name,
@@ -187,8 +191,8 @@ def _online(turn: Turn, record: PipelineRecord, share: int, units: _Units) -> On
         str(choices.placer),
         str(choices.segmenter),
         PLACED if placed and pipeline is not None else FUSED,
-        slot_memory_mb=DEFAULT_SLOT_MEMORY_MB if placed else executor_mb,
-        min_executor_mb=executor_mb if placed else 0.0,
+        slot_memory_mb=DEFAULT_SLOT_MEMORY_MB if placed else memory_mb,
+        min_executor_mb=memory_mb if placed else 0.0,
         slot_cpu=cores * CPU_POINTS_PER_SLOT,
         priority=record.priority,
         max_slots=slots,

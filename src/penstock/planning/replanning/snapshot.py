@@ -13,8 +13,9 @@ import numpy as np
 
 from penstock.base.errors import BadInputError
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIONS, MEMORY, Cluster, Node, Slot
-from penstock.dataflow.pipeline import topological_order
+from penstock.dataflow.pipeline import Kind, topological_order
 from penstock.modelling.library import demands_to_run
+from penstock.modelling.model import Model
 from penstock.planning.planner import Planner
 from penstock.planning.prediction.placement import Routing
 from penstock.planning.registry import DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER
@@ -204,18 +205,24 @@ def at_least(amount: NDArray[np.float64], floor: tuple[float, ...]) -> NDArray[n
 
 
 def declared_evenly(pipeline: Pipeline, library: ModelLibrary, slots: int, executor_mb: float) -> Pipeline:
-    """Return the pipeline with declared demands for operators without a model: they are spread evenly over slots.
+    """Return the pipeline with declared demands if an operator has no model: such operators are spread evenly.
 
-    One thread each, and one more of each in turn until every slot has one; aggregations have one thread. With fewer
-    slots than operators k = ceil(operators / slots) threads share a slot: each counts as 1/k of it.
+    So are sources and sinks without a model. One thread each, and one more of each operator in turn until every slot
+    has one; aggregations have one thread. With fewer slots than operators k = ceil(operators / slots) threads share a
+    slot: each counts as 1/k of it.
     """
     order = topological_order(pipeline)
     demands = demands_to_run(pipeline, library)
     unknown = [name for name in order if demands[name] is None and not pipeline.operators[name].is_declared]
     if not unknown:
         return pipeline
+    ends = [
+        name
+        for name, operator in pipeline.operators.items()
+        if operator.kind is not Kind.OPERATOR and not operator.is_declared and not isinstance(demands[name], Model)
+    ]
     several = [name for name in unknown if pipeline.operators[name].aggregate is None]
-    threads = dict.fromkeys(unknown, 1)
+    threads = dict.fromkeys([*unknown, *ends], 1)
     for number in range(max(0, slots - len(order)) if several else 0):
         threads[several[number % len(several)]] += 1
     share = 1.0 / max(1, -(-len(order) // max(1, slots)))
