@@ -10,8 +10,9 @@ from penstock.modelling.library import demands_of
 from penstock.plugins import Chart, Panel, Series, Style, reference_library
 from penstock.types import Routing
 from penstock_lab.contract import Agreement, Case, Experiment, Line, Measures, Results
-from penstock_lab.experiments.e_stream import E_STREAM, MOST, run_stream_case, stream_cases
-from penstock_lab.experiments.e_stream import ROUND_ROBIN as STREAM_ROUND_ROBIN
+from penstock_lab.experiments.e_stream import run_stream_case, stream_cases
+from penstock_lab.experiments.e_stream_lines import E_STREAM, MOST
+from penstock_lab.experiments.e_stream_lines import ROUND_ROBIN as STREAM_ROUND_ROBIN
 from penstock_lab.experiments.priority import (
     AXES_1,
     AXES_2,
