@@ -10,6 +10,7 @@ planned from scratch on the same nodes.
 * moved_share: threads that moved / threads that had to (their node died)
 * rate_kept: the sum of the rates kept / the sum of those kept when all is planned from scratch
 * pass_s_AxB: seconds of one pass with A pipelines on B nodes in which one in twenty changed
+* step_s_AxB: seconds of one step of the controller's core with such a pass: needs, shares, plans, decisions and orders
 """
 
 from __future__ import annotations
@@ -19,12 +20,28 @@ import json
 import math
 import time
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
 import penstock
 from penstock.cluster.topology import CPU, MEMORY, Node
+from penstock.control.core.messages import Amend, NodeLost, Submit, TimePassed
+from penstock.control.core.orders import orders
+from penstock.control.core.records import (
+    ControllerState,
+    EngineName,
+    NodePhase,
+    NodeRecord,
+    Policy,
+    ServiceTarget,
+    Submission,
+)
+from penstock.control.core.step import step
+from penstock.control.pipeline_document import described
+from penstock.control.sizing import ModelSizing
 from penstock.inputs.finders import find_models, find_pipeline
+from penstock.modelling.library import reference_library
 from penstock.planning.registry import PLACERS
 from penstock.planning.replanning.online import plan_pass
 from penstock.planning.replanning.snapshot import FUSED, FleetSnapshot, OnlinePipeline, PassOutcome, PlanDecision
@@ -114,11 +131,11 @@ def a_day(placer: str, count: int, seed: int) -> dict[str, float]:
     base = [pipeline.rate for pipeline in pipelines]
     back: dict[str, int] = {}
     figures = dict.fromkeys(("violations", "moved", "required", "kept", "scratch", "waits", "seconds", "slowest"), 0.0)
-    for step in range(STEPS):
+    for moment in range(STEPS):
         for node in random.choice(len(every), size=random.poisson(LOST_NODES_A_DAY * len(every) / STEPS)).tolist():
-            back[every[node].name] = step + int(random.integers(3, 30))
-        alive = [node for node in every if back.get(node.name, -1) < step]
-        swing = 1 + 0.5 * math.sin(2 * math.pi * step / STEPS)
+            back[every[node].name] = moment + int(random.integers(3, 30))
+        alive = [node for node in every if back.get(node.name, -1) < moment]
+        swing = 1 + 0.5 * math.sin(2 * math.pi * moment / STEPS)
         for n in random.choice(count, size=max(1, int(CHANGED * count)), replace=False).tolist():
             jump = float(random.choice([0.5, 1.0, 1.0, 1.5]))
             share = int(random.integers(4, 24)) if random.random() < 0.2 else None
@@ -133,7 +150,7 @@ def a_day(placer: str, count: int, seed: int) -> dict[str, float]:
         figures["moved"] += sum(decision.moves.moved for decision in decisions)
         figures["required"] += sum(decision.required for decision in decisions)
         figures["waits"] += sum(decision.outcome is PassOutcome.WAITS for decision in decisions)
-        if step % SCRATCH_EVERY == SCRATCH_EVERY - 1:
+        if moment % SCRATCH_EVERY == SCRATCH_EVERY - 1:
             anew = plan_pass(FleetSnapshot(alive, [replace(pipeline, current=None) for pipeline in pipelines]))
             figures["kept"] += kept_rate(pipelines, decisions)
             figures["scratch"] += kept_rate(pipelines, anew)
@@ -164,6 +181,31 @@ def one_pass(count: int, size: int, seed: int) -> float:
     return time.perf_counter() - began
 
 
+def one_step(count: int, size: int, seed: int) -> float:
+    """Return the seconds of a controller's step after one pipeline in twenty got another target and a node died."""
+    random = np.random.default_rng(seed)
+    records = {
+        node.name: NodeRecord(node.name, node.rack, node.slots, NodePhase.ALIVE, 0.0, node.capacity)
+        for node in nodes(size, random)
+    }
+    state = ControllerState(policy=Policy(placer="r-storm"), unit_slots=1, nodes=MappingProxyType(records))
+    sizing = ModelSizing(reference_library(), 1)
+    documents = [described(name) for name in DAGS]
+    submissions = []
+    for number in range(count):
+        kind = number % len(DAGS)
+        target = ServiceTarget(float(random.integers(10, 60)))
+        engine = EngineName.FUSED if number % 4 == 0 else EngineName.PLACED
+        given = documents[kind]
+        submissions.append(Submit(Submission(f"p{number}", given, given, DAGS[kind], target, engine=engine)))
+    made = step(state, submissions, 100.0, sizing)
+    changed = [Amend(f"p{number}", target=ServiceTarget(70.0)) for number in range(0, count, 20)]
+    began = time.perf_counter()
+    after = step(made.state, [NodeLost(next(iter(records))), *changed, TimePassed()], 111.0, sizing)
+    list(orders(after.state))
+    return time.perf_counter() - began
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--json", action="store_true")
@@ -175,6 +217,8 @@ def main() -> None:
     document = {
         "pass_s_200x2000": one_pass(200, 2_000, given.seed),
         "pass_s_2000x20000": one_pass(2_000, 20_000, given.seed),
+        "step_s_200x2000": one_step(200, 2_000, given.seed),
+        "step_s_2000x20000": one_step(2_000, 20_000, given.seed),
         "memory_violations": sum(day["memory_violations"] for day in days.values()),
         "moved_share": max(day["moved_share"] for day in days.values()),
         "rate_kept": min(day["rate_kept"] for day in days.values()),

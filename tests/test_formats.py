@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock.base.errors import BadInputError
-from penstock.dataflow.endpoints import reading_of, writing_of
+from penstock.dataflow.formats import reading_of, writing_of
 from penstock.engines.fused.preparation import prepare
 from penstock.inputs.finders import find_models_for, find_pipeline
 from penstock.modelling.library import ModelLibrary, demands_of, models_document, read_models

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.dataflow.aggregate import Aggregate
+from penstock.dataflow.code import crews_of
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Gain, Kind, Operator, Pipeline, Stream, topological_order
 from penstock.engines.fused.preparation import closing_notes, unmeasured_ends
@@ -17,7 +18,6 @@ from penstock.modelling.model import FixedDemand, MeasuredOn, Model, Point
 from penstock.planning.prediction.fused import (
     PIECE_SECONDS,
     FusedSetup,
-    crews_of,
     fused_usage,
     rows_of_batch,
     slowest_of,

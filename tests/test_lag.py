@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.base.errors import BadInputError
-from penstock.dataflow.endpoints import Reading
+from penstock.dataflow.formats import Reading
 from penstock.engines.fused.sources.topics import connector_of, lag_of, reached_by
 from penstock.report.figures import RecentBatches, by_source, kept_apart, waiting_notes
 from penstock.report.report import Audit, BatchObservation, summarise

@@ -256,6 +256,20 @@ def test_a_share_of_slots_limits_the_plan() -> None:
     assert part.after.rate < 100.0 <= whole.after.rate * (1 + 1e-9)
 
 
+def test_a_slot_that_is_given_up_for_missing_threads_is_named() -> None:
+    # each of its two slots runs a thread of 60 points; a third has room on neither, and its share has no other slot
+    nodes = [node("n1"), node("n2")]
+    one = pipeline("p", declared(2, cpu=60.0), "round-robin", slot_memory_mb=4000.0)
+    (first,) = plan_pass(FleetSnapshot(nodes, [one]))
+    assert len(rows_of(first.after)) == 2
+    more = replace(one, pipeline=declared(3, cpu=60.0), max_slots=2, current=first.after)
+    (decision,) = plan_pass(FleetSnapshot(nodes, [more]))
+    assert decision.outcome is PassOutcome.PLANNED
+    assert len(rows_of(decision.after)) == 2
+    assert decision.required == 0
+    assert decision.rejected == ("beside 2 of its 2 slots: its share of 2 slots is full",)
+
+
 def test_a_placed_pipeline_has_a_whole_plan() -> None:
     nodes = [node(f"n{n}", 4, 4 * 3584.0) for n in range(6)]
     one = OnlinePipeline("p", find_pipeline("linear"), find_models(None), 50.0, placer="sam", slot_memory_mb=3584.0)

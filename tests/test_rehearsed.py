@@ -11,9 +11,9 @@ import penstock
 from penstock.dataflow.pipeline import Gain
 from penstock.engines.fused.preparation import unmeasured_ends
 from penstock.modelling.fingerprint import shape_of
-from penstock.modelling.library import models_document, parse_models
+from penstock.modelling.library import models_document, parse_models, rehearsals_of
 from penstock.modelling.model import MeasuredOn, Model, Point, Rehearsal, RehearsedBatches
-from penstock.planning.prediction.fused import FusedSetup, fused_setup, rehearsals_of, rows_of_batch
+from penstock.planning.prediction.fused import FusedSetup, fused_setup, rows_of_batch
 from penstock.planning.prediction.rehearsed import Correction, correction_by, correction_for, rehearsed_cpu_seconds
 
 

@@ -15,7 +15,7 @@ import penstock
 from adapters import model
 from penstock.base.errors import BadInputError
 from penstock.cli.main import app
-from penstock.dataflow.endpoints import reading_of, writing_of
+from penstock.dataflow.formats import reading_of, writing_of
 from penstock.dataflow.logic import Per
 from penstock.inputs.finders import logic_of
 from penstock.inputs.starter import DATA_FILES, SAMPLE_ORDERS, sample_orders

@@ -16,7 +16,7 @@ from count_structure import DECLARED, Tree, counted, table, wrong_places, wrong_
 ROOT = Path(__file__).parents[1]
 
 REMAINING = {
-    "walk plan": 25,
+    "walk plan": 22,
     "walk priority_change": 25,
 }
 """Figures above their targets, which may only fall. One that reaches its target is taken out."""

@@ -11,7 +11,7 @@ from outcome import Penstock
 
 import penstock as penstock_in_python
 from penstock.connectors.embedded_log import EmbeddedLog
-from penstock.dataflow.endpoints import reading_of, writing_of
+from penstock.dataflow.formats import reading_of, writing_of
 from penstock.inputs.finders import RunnableLike, runnable
 
 

@@ -12,7 +12,6 @@ import penstock
 from penstock.base.errors import BadInputError
 from penstock.connectors import file_source, staged_sinks
 from penstock.connectors.topic_address import is_address, parse_topic
-from penstock.dataflow.endpoints import reading_of, writing_of
 from penstock.dataflow.formats import (
     Format,
     Medium,
@@ -21,6 +20,8 @@ from penstock.dataflow.formats import (
     declared_formats,
     find_format,
     format_of_ending,
+    reading_of,
+    writing_of,
 )
 from penstock.dataflow.pipeline import Kind, Operator
 from penstock.engines.placed.endpoints import check_delivery, sinks_of

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import penstock
 from penstock.connectors.topic_address import reading_from, writing_to
-from penstock.dataflow.endpoints import reading_of, writing_of
+from penstock.dataflow.formats import reading_of, writing_of
 
 
 def test_an_application_reads_and_writes_topics_instead() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.errors import BadInputError
 from penstock.connectors.embedded_log import EmbeddedLog
-from penstock.dataflow.endpoints import ONLY_SPARKS, check_known_to_us, reading_of, writing_of
+from penstock.dataflow.formats import ONLY_SPARKS, check_known_to_us, reading_of, writing_of
 from penstock.dataflow.pipeline import Kind, Operator
 from penstock.engines.placed.endpoints import topic_share
 

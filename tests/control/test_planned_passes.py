@@ -279,9 +279,10 @@ def fleets(draw: st.DrawFn) -> tuple[list[NodeRecord], list[Submit], list[tuple[
         for n in range(draw(st.integers(2, 6)))
     ]
     submissions = []
+    shapes: list[penstock.Pipeline | str] = ["linear", "diamond", heavy(3, 700.0), heavy(2, 3000.0)]
     for number in range(draw(st.integers(1, 5))):
         placer = draw(st.sampled_from(sorted(PLACERS.names())))
-        pipeline = draw(st.sampled_from(["linear", "diamond", heavy(3, 700.0), heavy(2, 3000.0)]))
+        pipeline = draw(st.sampled_from(shapes))
         made = placed(
             f"p{number}",
             pipeline,

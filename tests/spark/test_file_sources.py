@@ -15,7 +15,7 @@ import pytest
 
 from penstock.base.errors import BadInputError
 from penstock.connectors.file_source import FileFeed, FileIndex, MalformedRowError, RowReader, index_of
-from penstock.dataflow.endpoints import reading_of
+from penstock.dataflow.formats import reading_of
 from penstock.dataflow.pipeline import Kind, Operator
 
 

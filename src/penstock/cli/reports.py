@@ -10,7 +10,7 @@ from penstock.cli import output
 from penstock.report.result import PlacedResult, RunResult, error_text, ids_line, latency_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
     from rich.table import Table
@@ -203,3 +203,38 @@ def _print_placed(result: PlacedResult) -> None:
     screen.print(f"folder     {result.folder}")
     for note in report.notes:
         screen.print(f"note       {note}")
+
+
+# Plans of a controller's pipelines, as lines.
+
+MOST_SLOTS_SHOWN = 12
+"""Slots of a plan that are shown; `--json` has all."""
+
+
+def plan_change_lines(change: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the plan before and the plan after a decision, and what moved."""
+    if change is None:
+        return
+    threads = change["threads"]
+    yield (
+        f"plan: {change['why']}; {threads['kept']} threads stay, {threads['moved']} move, "
+        f"{threads['started']} start, {threads['stopped']} stop"
+    )
+    for when in ("before", "after"):
+        if change[when] is not None:
+            first, *rows = plan_lines(change[when])
+            yield f"{when}: {first}"
+            yield from rows
+
+
+def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the policies and rates of a plan, and the threads and memory of its slots."""
+    kept = plan["predicted_rate"]
+    rate = f"{plan['rate']:g} tuples/s" + ("" if kept is None else f", keeps {kept:.4g}")
+    yield f"{plan['engine']} by {plan['allocator']} and {plan['placer']} for {rate}"
+    slots = list(plan["slots"].items())
+    for place, row in slots[:MOST_SLOTS_SHOWN]:
+        names = ", ".join(f"{count} {name}" for name, count in row.items() if name != "memory_mb")
+        yield f"  {place}  {names or 'all operators'}  ({row['memory_mb']:g} MB)"
+    if len(slots) > MOST_SLOTS_SHOWN:
+        yield f"  and {len(slots) - MOST_SLOTS_SHOWN} slots more"

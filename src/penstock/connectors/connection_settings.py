@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
 from penstock.base.files import read_text
-from penstock.dataflow.secrets import FILE, PREFIX, check_no_secret, plain_name, remember, secret_elsewhere
+from penstock.dataflow.formats import CLIENT_PREFIX
+from penstock.dataflow.secrets import FILE, check_no_secret, plain_name, remember, secret_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -78,7 +79,7 @@ def _settings(options: Mapping[str, str], who: str, refused: Collection[str]) ->
 
 def is_for_clients(option: str) -> bool:
     """Spark's options are the same in small and capital letters, and so are these."""
-    return option.lower().startswith(PREFIX)
+    return option.lower().startswith(CLIENT_PREFIX)
 
 
 def java_options(options: Mapping[str, str], who: str) -> dict[str, str]:
@@ -92,7 +93,7 @@ def java_options(options: Mapping[str, str], who: str) -> dict[str, str]:
         settings[JAAS] = _jaas(settings.get("sasl.mechanism", ""), *login, who)
     if "ssl.ca.location" in settings:
         settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": settings.pop("ssl.ca.location")}
-    return {f"{PREFIX}{key}": value for key, value in settings.items()}
+    return {f"{CLIENT_PREFIX}{key}": value for key, value in settings.items()}
 
 
 JAAS = "sasl.jaas.config"

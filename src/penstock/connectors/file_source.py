@@ -24,8 +24,7 @@ from pydantic import Field
 from penstock.base.clock import Stopwatch
 from penstock.base.errors import BadInputError
 from penstock.base.files import Spec, read_value, write_text
-from penstock.dataflow.endpoints import reading_of
-from penstock.dataflow.formats import declared_formats, find_format
+from penstock.dataflow.formats import declared_formats, find_format, reading_of
 from penstock.dataflow.logic import Logic
 
 if TYPE_CHECKING:

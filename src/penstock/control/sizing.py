@@ -12,9 +12,8 @@ from penstock.control.core.records import MOST_UNITS
 from penstock.dataflow.code import parse_pipeline
 from penstock.dataflow.pipeline import Kind, gains
 from penstock.modelling.library import demands_to_run
-from penstock.modelling.model import Model
+from penstock.modelling.model import Model, batch_overhead_seconds
 from penstock.planning.planner import Planner
-from penstock.planning.prediction.fused import batch_overhead_seconds
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR
 from penstock.planning.sharing.contract import equal_nodes
 

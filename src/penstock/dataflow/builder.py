@@ -29,7 +29,7 @@ from pydantic import ValidationError
 
 from penstock.base.errors import BadInputError
 from penstock.base.files import describe
-from penstock.dataflow.endpoints import reading_of
+from penstock.dataflow.formats import reading_of
 from penstock.dataflow.logic import Logic, OnError, Per, logic
 from penstock.dataflow.pipeline import (
     UNCONSTRAINED,

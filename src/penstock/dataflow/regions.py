@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from penstock.dataflow.endpoints import reading_of
+from penstock.dataflow.formats import reading_of
 from penstock.dataflow.pipeline import Kind, topological_order
 
 if TYPE_CHECKING:

@@ -10,14 +10,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from penstock.dataflow.formats import find_format
+from penstock.dataflow.formats import CLIENT_PREFIX, find_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-PREFIX = "kafka."
-"""Prefix of options for Kafka's clients, as in Spark's own connector."""
 ENV, FILE = "env", "file"
 
 _ACCOUNT = re.compile(r"\.[\w-]+\.\w+\.core\.[\w.]+$")
@@ -49,7 +47,7 @@ _FROM_FILE = frozenset({"url", "uri", "string", "config", "json", "dsn"})
 
 def plain_name(option: str) -> str:
     """As Kafka's clients call it: without the prefix, in small letters as all their names are."""
-    return option.lower().removeprefix(PREFIX)
+    return option.lower().removeprefix(CLIENT_PREFIX)
 
 
 def is_secret(option: str, form: str | None = None) -> bool:
@@ -133,7 +131,7 @@ def check_no_secret(options: Mapping[str, Any], form: str | None = None) -> None
         if held is None and (kind := secret_in(str(value))) is not None:
             held = f"holds a secret ({kind})"
         if held is not None:
-            asked = PREFIX + plain_name(option) if option.lower().startswith(PREFIX) else option
+            asked = CLIENT_PREFIX + plain_name(option) if option.lower().startswith(CLIENT_PREFIX) else option
             raise ValueError(f"option '{option}' {held}: say {asked}.{ENV}: VARIABLE or {asked}.{FILE}: PATH")
 
 

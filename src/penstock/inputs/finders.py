@@ -23,9 +23,9 @@ from penstock.cluster.file import read_cluster
 from penstock.cluster.topology import DEFAULT_CATALOGUE, Acquisition, Catalogue, Cluster, find_catalogue, with_prices
 from penstock.dataflow.builder import PipelineBuilder
 from penstock.dataflow.code import code_of, parse_pipeline, pipeline_at, pipeline_document, read_pipeline
+from penstock.dataflow.formats import admission_of
 from penstock.dataflow.logic import chained
 from penstock.dataflow.pipeline import Kind, Pipeline, checked_rate, gains
-from penstock.inputs.batch_admission import admission_of
 from penstock.modelling.library import (
     ModelLibrary,
     demands_of,

@@ -11,7 +11,7 @@ from penstock.base.errors import BadInputError
 from penstock.connectors import topic_address as on_topics
 from penstock.connectors.topic_address import LogAddress, topics_there
 from penstock.dataflow.code import pipeline_document
-from penstock.dataflow.endpoints import reading_of, writing_of
+from penstock.dataflow.formats import reading_of, writing_of
 from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.inputs.finders import RunnableLike, find_code_beside, runnable
 from penstock.planning.plan import Plan

@@ -10,10 +10,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.dataflow.code import said_in_a_file
-from penstock.dataflow.endpoints import file_end, reading_of
+from penstock.dataflow.formats import Reading, Writing, find_format, reading_of, writing_of
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Kind
 from penstock.modelling.code_text import UNREADABLE, file_of, text_of_code, text_of_source
@@ -175,3 +176,20 @@ def _described(operator: Operator) -> str:
     else:
         what = "counts"
     return f"{operator.kind} {operator.name} {what} {operator.watermark!r} {operator.mode}"
+
+
+ABOUT_THE_FOLDER = frozenset(
+    {"path", "maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge", "latestFirst", "pathGlobFilter", "cleanSource"}
+    | {"recursiveFileLookup", "sourceArchiveDir", "modifiedBefore", "modifiedAfter", "basePath"}
+)
+"""Options of files that select files and do not describe their contents."""
+
+
+def file_end(operator: Operator) -> Reading | Writing | None:
+    """Return how a source or sink of files reads or writes, without the place of the files; None if it is not files."""
+    if operator.kind is Kind.OPERATOR:
+        return None
+    end: Reading | Writing = reading_of(operator) if operator.kind is Kind.SOURCE else writing_of(operator)
+    if not find_format(end.format).is_files:
+        return None
+    return replace(end, options={name: value for name, value in end.options.items() if name not in ABOUT_THE_FOLDER})

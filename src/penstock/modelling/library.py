@@ -15,8 +15,9 @@ from penstock.base.errors import BadInputError, nearest
 from penstock.base.files import CsvTable, ModelName, Spec, Versioned, check, describe, parse_json, quoted, read_document
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.dataflow.code import has_code, is_sparks_own
+from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
-from penstock.modelling.fingerprint import fingerprint
+from penstock.modelling.fingerprint import fingerprint, shape_of
 from penstock.modelling.model import (
     AGGREGATE_DEMAND,
     SINK_DEMAND,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.dataflow.logic import Logic
+    from penstock.modelling.model import Rehearsal
 
 
 class ModelEntry(Spec):
@@ -513,3 +515,32 @@ def changed_code(
                 "penstock profile measures it again"
             )
     return complaints
+
+
+def sparks_own(pipeline: Pipeline, demands: Mapping[str, Model | FixedDemand | None]) -> set[str]:
+    """Return the operators that are part of Spark's query, as they or their models declare."""
+    return {
+        name
+        for name, operator in pipeline.operators.items()
+        if is_sparks_own(operator)
+        or (isinstance(model := demands[name], Model) and model.measured_on.per is Per.DATAFRAME)
+    }
+
+
+def rehearsals_of(pipeline: Pipeline, demands: Mapping[str, Model | FixedDemand | None]) -> list[Rehearsal]:
+    """Return the rehearsals of the pipeline as it is that all its models have: a model that was measured anew since has
+    none."""
+    known = [
+        demand.measured_on.rehearsals
+        for name, demand in demands.items()
+        if isinstance(demand, Model) and pipeline.operators[name].kind is Kind.OPERATOR
+    ]
+    measured = {name for name, operator in pipeline.operators.items() if operator.kind is Kind.OPERATOR}
+    return [
+        rehearsal
+        for rehearsal in (known[0] if known else ())
+        if rehearsal.pipeline == pipeline.name
+        and set(rehearsal.threads) == measured
+        and rehearsal.shape in (None, shape_of(pipeline))
+        and all(rehearsal in others for others in known)
+    ]

@@ -486,3 +486,39 @@ def _point_without(point: Point, per_tuple: float, waiting: float, part: float) 
     if cpu is not None:
         changed["operator_cpu"] = max(LEAST_LEFT * cpu, cpu - (per_tuple - waiting) * point.rate) / left
     return point.model_copy(update=changed)
+
+
+# The engine's cost of a micro-batch, as models have it, and the threads a rate needs.
+
+
+ASSUMED_OVERHEAD_SECONDS = 0.15
+"""Seconds the engine needs for a batch if no model has them."""
+ASSUMED_BATCH_CPU_SECONDS = 0.1
+"""CPU seconds the engine needs for a batch if no model has them."""
+
+
+def batch_cpu_seconds(models: list[Model]) -> float:
+    """CPU the engine needs for a micro-batch, as the models say."""
+    batch_cpu_ms = [model.measured_on.batch_cpu_ms for model in models if model.measured_on.batch_cpu_ms is not None]
+    return sum(batch_cpu_ms) / len(batch_cpu_ms) / 1000 if batch_cpu_ms else ASSUMED_BATCH_CPU_SECONDS
+
+
+def batch_overhead_seconds(models: list[Model]) -> float:
+    """Return the seconds of a micro-batch whatever it holds, by the models."""
+    overheads_ms = [m.measured_on.batch_overhead_ms for m in models if m.measured_on.batch_overhead_ms is not None]
+    return sum(overheads_ms) / len(overheads_ms) / 1000 if overheads_ms else ASSUMED_OVERHEAD_SECONDS
+
+
+def fewest_threads(model: Model, rate: float) -> int:
+    """Return the smallest number of threads whose peak rate, between measured points too, is `rate`; if there is none,
+    that of the peak."""
+    if not covers(model.peak_rate, rate):
+        return model.peak_threads
+    return 1 + bisect_left(
+        range(1, model.peak_threads), x=True, key=lambda threads: covers(max_rate_up_to(model, threads), rate)
+    )
+
+
+def max_rate_up_to(model: Model, threads: int) -> float:
+    """Return the highest rate of at most `threads` threads: a model may fall before it rises again."""
+    return max([model.rate(threads), *(point.rate for point in model.points if point.threads <= threads)])

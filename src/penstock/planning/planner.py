@@ -13,6 +13,7 @@ from penstock.base.errors import BadInputError, Refusal, Shortage
 from penstock.base.tolerance import covers, exceeds
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Acquisition, Catalogue, rent
 from penstock.dataflow.code import fused_only
+from penstock.dataflow.formats import BatchAdmission
 from penstock.dataflow.pipeline import (
     ANYWHERE,
     UNCONSTRAINED,
@@ -38,11 +39,11 @@ from penstock.planning.allocation.contract import (
     fewest_slots,
     idle_operator,
 )
-from penstock.planning.engine_forecasts import CORES_TOLERANCE, MAX_TIMES_SLOTS, FusedSizing, placed_setup
 from penstock.planning.placement.constraints import ask, check_words
 from penstock.planning.placement.contract import OperatorRequest, Placement, PlacementRequest, Placer, Room
 from penstock.planning.plan import FUSED, PLACED, Plan, Prediction
-from penstock.planning.prediction.fused import BatchAdmission
+from penstock.planning.prediction.fused import CORES_TOLERANCE, MAX_TIMES_SLOTS, FusedSizing
+from penstock.planning.prediction.placed import placed_setup
 from penstock.planning.prediction.placement import (
     Demands,
     LatencyAssumptions,

@@ -13,12 +13,20 @@ from penstock.base.files import write_output
 from penstock.base.text import one_of
 from penstock.cluster.cores import cores_here
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
-from penstock.dataflow.endpoints import is_driven_by_load
+from penstock.dataflow.formats import is_driven_by_load
 from penstock.dataflow.logic import Per
 from penstock.engines.fused.preparation import UNKNOWN_RATE
-from penstock.modelling.library import QUIET, described, fits, models_document, other_selectivity, says_where
+from penstock.modelling.library import (
+    QUIET,
+    described,
+    fits,
+    models_document,
+    other_selectivity,
+    rehearsals_of,
+    says_where,
+)
 from penstock.modelling.model import MeasuredOn, Model, Point, at_one_pace, within_one_core
-from penstock.planning.prediction.fused import fused_setup, rehearsals_of, rows_of_batch
+from penstock.planning.prediction.fused import fused_setup, rows_of_batch
 from penstock.report.listener import Listener, Progress
 
 if TYPE_CHECKING:

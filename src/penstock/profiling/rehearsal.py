@@ -20,14 +20,13 @@ from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import RunFailedError
 from penstock.base.files import temporary_folder
 from penstock.base.text import is_whole
-from penstock.dataflow.endpoints import file_end, is_driven_by_load, reading_of
-from penstock.dataflow.formats import find_format
+from penstock.dataflow.formats import find_format, is_driven_by_load, reading_of
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
 from penstock.dataflow.regions import is_sparks_own, unaudited_by
 from penstock.engines.fused.query import FusedQuery, FusedSpec
-from penstock.modelling.fingerprint import shape_of
+from penstock.modelling.fingerprint import file_end, shape_of
 from penstock.modelling.model import Rehearsal, RehearsedBatches
 from penstock.profiling.replay import ReplayFiles
 from penstock.report.report import pace_seen

@@ -19,7 +19,7 @@ from pyspark.sql.types import TimestampType
 
 from penstock.base.clock import Stopwatch, now
 from penstock.base.errors import BadInputError, RunFailedError
-from penstock.dataflow.endpoints import reading_of
+from penstock.dataflow.formats import reading_of
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.regions import is_sparks_own

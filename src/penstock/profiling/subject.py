@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import BadInputError, nearest
-from penstock.dataflow.endpoints import reading_of
+from penstock.dataflow.formats import reading_of
 from penstock.dataflow.logic import Logic, Per
 from penstock.inputs.finders import PipelineLike, find_code_beside, find_pipeline, logic_of
 from penstock.modelling.fingerprint import fingerprint

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import BadInputError
-from penstock.dataflow.endpoints import Reading
+from penstock.dataflow.formats import Reading
 from penstock.engines.fused.sources import topics
 from penstock.spark.internals.error_messages import NOT_THERE, first_line, raised_by_code, root_cause
 

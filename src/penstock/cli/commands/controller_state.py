@@ -9,11 +9,12 @@ import typer
 from penstock.base.errors import BadInputError
 from penstock.cli import output
 from penstock.cli.controller_access import TokenFileOption, UrlOption, controller, warn_of_trouble
+from penstock.cli.reports import plan_change_lines
 from penstock.cli.vocabulary import JsonOption
 from penstock.planning.registry import ALLOCATORS, PLACERS, SEGMENTERS, SHARERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 PipelineOption = Annotated[str | None, typer.Option("--pipeline", help="Only of this one.")]
 LastOption = Annotated[int, typer.Option("--last", help="So many of the newest.")]
@@ -163,7 +164,7 @@ def decisions(
         output.say(f"{_at(row)}  {whom}: {row['kind']} {row['from']} -> {row['to']}: {row['why']}")
         for other in row["rejected"]:
             output.say(f"          not {other['alternative']}: {other['why']}")
-        for line in _plan_lines(row["expected"].get("plan")):
+        for line in plan_change_lines(row["expected"].get("plan")):
             output.say(f"          {line}")
         if row["overhead"]:
             taken = row["overhead"]
@@ -171,34 +172,6 @@ def decisions(
                 f"          took {taken['total_s']:.2f} s: {taken['drained_s']:.2f} drained, "
                 f"{taken['placed_s']:.2f} placed, {taken['first_tuple_s']:.2f} first tuple"
             )
-
-
-MOST_SLOTS_SHOWN = 12
-"""Slots of a plan that are shown; `--json` has all."""
-
-
-def _plan_lines(change: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield the plan before and the plan after a decision, and what moved."""
-    if change is None:
-        return
-    threads = change["threads"]
-    yield (
-        f"plan: {change['why']}; {threads['kept']} threads stay, {threads['moved']} move, "
-        f"{threads['started']} start, {threads['stopped']} stop"
-    )
-    for when in ("before", "after"):
-        plan = change[when]
-        if plan is None:
-            continue
-        kept = plan["predicted_rate"]
-        rate = f"{plan['rate']:g} tuples/s" + ("" if kept is None else f", keeps {kept:.4g}")
-        yield f"{when}: {plan['engine']} by {plan['allocator']} and {plan['placer']} for {rate}"
-        slots = list(plan["slots"].items())
-        for place, row in slots[:MOST_SLOTS_SHOWN]:
-            names = ", ".join(f"{count} {name}" for name, count in row.items() if name != "memory_mb")
-            yield f"  {place}  {names or 'all operators'}  ({row['memory_mb']:g} MB)"
-        if len(slots) > MOST_SLOTS_SHOWN:
-            yield f"  and {len(slots) - MOST_SLOTS_SHOWN} slots more"
 
 
 def _at(row: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ import typer
 from penstock.base.errors import BadInputError
 from penstock.cli import output
 from penstock.cli.controller_access import NameArgument, TokenFileOption, UrlOption, controller, warn_of_trouble
+from penstock.cli.reports import plan_lines
 from penstock.cli.vocabulary import JsonOption, takes_run_options
 from penstock.control.registry import trigger_kind_names
 from penstock.planning.registry import ALLOCATORS, PLACERS
@@ -266,10 +267,13 @@ def show(
     if json:
         output.print_json(document)
         return
+    plan = document.pop("plan")
     for key, value in document.items():
-        if value not in (None, [], ""):
+        if value not in (None, [], "", {}):
             shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             output.say(f"{key:<17}{shown}")
+    for line in plan_lines(plan) if plan is not None else ():
+        output.say(line if line.startswith(" ") else f"{'plan':<17}{line}")
 
 
 def _print_outcome(row: dict[str, Any], *, json: bool) -> None:

@@ -18,7 +18,7 @@ from penstock.cluster.topology import MEMORY, Slot
 from penstock.control.core.division import Wish, blamed_division, document
 from penstock.control.core.messages import DecisionKind, PassRecord, Rejected
 from penstock.control.core.records import WANTING, Change, EngineName, PipelineState
-from penstock.control.core.share_plans import change_document, chosen, plan_shares, runs_alike
+from penstock.control.core.share_plans import change_document, chosen, executor_mb, plan_shares, runs_alike
 from penstock.control.core.turn import Blamable, Blaming, working_on
 from penstock.control.elasticity.estimates import response_seconds, units_in_time
 from penstock.control.elasticity.learned_factor import UNKNOWN
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.control.core.division import Division
-    from penstock.control.core.records import PipelineRecord, Submission
+    from penstock.control.core.records import PipelinePlan, PipelineRecord, Submission
     from penstock.control.core.share_plans import SharePlan
     from penstock.control.core.turn import Turn
     from penstock.control.elasticity.learned_factor import Learned
@@ -266,7 +266,7 @@ def _size(turn: Turn, record: PipelineRecord, unit_mb: float | None) -> None:
         submission = chosen(record.submission, turn.state.policy)
         needed = turn.sizing.units_for(submission, rate)
         if needed is not None:
-            needed = max(needed, _units_for_memory(turn, submission, rate, unit_mb))
+            needed = max(needed, _units_for_memory(turn, submission, rate, needed, unit_mb))
     if needed is None:
         # without a model it needs the units it was submitted with
         needed = record.submission.desired
@@ -277,18 +277,26 @@ def _size(turn: Turn, record: PipelineRecord, unit_mb: float | None) -> None:
 
 
 def _unit_memory(turn: Turn) -> float | None:
-    """Return the MB of a unit of the node with the least per slot; None if no node tells its memory."""
-    per_slot = [node.capacity[MEMORY] / node.slots for node in _alive(turn) if node.capacity.get(MEMORY, 0) > 0]
-    return min(per_slot) * turn.state.unit_slots if per_slot else None
+    """Return the mean MB of a unit over all nodes that tell their memory; None if none does."""
+    nodes = [node for node in _alive(turn) if node.capacity.get(MEMORY, 0) > 0]
+    slots = sum(node.slots for node in nodes)
+    return sum(node.capacity[MEMORY] for node in nodes) / slots * turn.state.unit_slots if slots else None
 
 
-def _units_for_memory(turn: Turn, submission: Submission, rate: float, unit_mb: float | None) -> int:
-    """Return how many units have the memory it needs: ceil(MB needed / MB of a unit).
+def _units_for_memory(turn: Turn, submission: Submission, rate: float, units: int, unit_mb: float | None) -> int:
+    """Return how many units have the memory it needs: ceil(MB needed / mean MB of a unit).
 
-    A share is counted in units, so it is the dominant of CPU (`units_for`) and memory that counts.
+    A share is counted in units, so it is the dominant of CPU (`units_for`) and memory that counts. A fused pipeline
+    needs that of its executors, a placed one that of its threads.
     """
-    used = turn.sizing.usage(submission, rate)
-    return 1 if used is None or unit_mb is None else max(1, whole_up(used[1] / unit_mb))
+    if unit_mb is None:
+        return 1
+    if submission.engine is EngineName.PLACED:
+        used = turn.sizing.usage(submission, rate)
+        needed = 0.0 if used is None else used[1]
+    else:
+        needed = units * turn.state.unit_slots * executor_mb(submission.choices)
+    return max(1, whole_up(needed / unit_mb))
 
 
 def _count_served(turn: Turn) -> None:
@@ -312,8 +320,8 @@ def _decide(turn: Turn, name: str, shared: _Shared, cause: str, pass_number: int
     same_slots = bool(after) and set(slots) == set(record.assigned)
     kind = DecisionKind.REPLAN if same_slots else _kind(before, after)
     refused = division.waiting.get(name) or (made.shortage if made is not None else None)
-    expected = _expected(turn, record, after, len(set(slots) - set(record.assigned)))
     plan = made.plan if made is not None else None
+    expected = _expected(turn, record, after, len(set(slots) - set(record.assigned)), plan)
     if made is not None and (plan is not None or record.plan is not None):
         expected["plan"] = change_document(record.plan if record.assigned else None, plan, made.decision)
     alternatives = made.decision.rejected if made is not None else ()
@@ -325,7 +333,7 @@ def _decide(turn: Turn, name: str, shared: _Shared, cause: str, pass_number: int
         f"{cause}; {inputs['sharing']} gives it {share} of the {record.desired} it desires"
         + (f", and its plan uses {after}" if 0 < after < share else ""),
         (
-            *_rejected(record, slots, inputs, before, after, refused),
+            *_rejected(record, slots, inputs, before, share if plan is not None else after, refused),
             *(Rejected("another plan", why) for why in alternatives),
             *too_late(turn, name, division),
         ),
@@ -381,8 +389,12 @@ def _rejected(
     return tuple(rejected)
 
 
-def _expected(turn: Turn, record: PipelineRecord, units: int, gained: int) -> dict[str, Any]:
-    rate = turn.sizing.rate_on(record.submission, units) if units else 0.0
+def _expected(turn: Turn, record: PipelineRecord, units: int, gained: int, plan: PipelinePlan | None) -> dict[str, Any]:
+    """Return what is expected of the units it gets: of a placed plan what that predicts, else what models say."""
+    if plan is not None and plan.engine is EngineName.PLACED:
+        rate = plan.predicted_rate
+    else:
+        rate = turn.sizing.rate_on(chosen(record.submission, turn.state.policy), units) if units else 0.0
     target = record.target.rate
     return {
         "units": units,

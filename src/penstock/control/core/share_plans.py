@@ -71,6 +71,10 @@ def choices_of(submission: Submission, policy: Policy) -> PlanChoices:
     )
 
 
+def executor_mb(choices: PlanChoices) -> float:
+    return DEFAULT_EXECUTOR_MB if choices.executor_memory_mb is None else choices.executor_memory_mb
+
+
 def chosen(submission: Submission, policy: Policy) -> Submission:
     """Return the submission with all its choices, as `Sizing` takes it."""
     return replace(submission, choices=choices_of(submission, policy))
@@ -173,10 +177,10 @@ def _online(turn: Turn, record: PipelineRecord, share: int, units: _Units) -> On
     placed = submission.engine is EngineName.PLACED
     known = None if submission.engine is EngineName.ATTACHED else turn.sizing.definition(submission)
     pipeline, library = (None, NO_MODELS) if known is None else known
-    executor_mb = DEFAULT_EXECUTOR_MB if choices.executor_memory_mb is None else choices.executor_memory_mb
+    memory_mb = executor_mb(choices)
     cores = 1.0 if choices.executor_cores is None else choices.executor_cores
     if submission.engine is EngineName.ATTACHED:
-        executor_mb = cores = 0.0  # what its executors take is not known here
+        memory_mb = cores = 0.0  # what its executors take is not known here
     slots = share * units.slots
     made = OnlinePipeline(
         record.name,
@@ -187,8 +191,8 @@ def _online(turn: Turn, record: PipelineRecord, share: int, units: _Units) -> On
         str(choices.placer),
         str(choices.segmenter),
         PLACED if placed and pipeline is not None else FUSED,
-        slot_memory_mb=DEFAULT_SLOT_MEMORY_MB if placed else executor_mb,
-        min_executor_mb=executor_mb if placed else 0.0,
+        slot_memory_mb=DEFAULT_SLOT_MEMORY_MB if placed else memory_mb,
+        min_executor_mb=memory_mb if placed else 0.0,
         slot_cpu=cores * CPU_POINTS_PER_SLOT,
         priority=record.priority,
         max_slots=slots,

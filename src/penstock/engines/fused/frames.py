@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from penstock.base.errors import BadInputError
 from penstock.dataflow.aggregate import WINDOW_END, WINDOW_START, Emit, WindowTime, ranking_count, top_count
-from penstock.dataflow.endpoints import reading_of, writing_of
-from penstock.dataflow.formats import COUNT
+from penstock.dataflow.formats import COUNT, reading_of, writing_of
 from penstock.dataflow.logic import Per, sparks_own_code
 from penstock.dataflow.pipeline import Kind, OutputMode
 from penstock.dataflow.regions import LOAD_ENTRY, cut, entry_of, is_divided

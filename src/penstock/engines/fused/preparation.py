@@ -17,14 +17,13 @@ from penstock.base.errors import BadInputError
 from penstock.cluster.cores import cores_here
 from penstock.dataflow.aggregate import Emit
 from penstock.dataflow.code import parse_pipeline, pipeline_document, said_in_a_file
-from penstock.dataflow.endpoints import file_end, is_driven_by_load, reading_of, writing_of
-from penstock.dataflow.formats import find_format
+from penstock.dataflow.formats import admission_of, find_format, is_driven_by_load, reading_of, writing_of
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.dataflow.regions import unaudited_by
-from penstock.inputs.batch_admission import admission_of
 from penstock.inputs.finders import RunnableLike, find_code_beside, find_code_in, find_models_for, logic_of, runnable
+from penstock.modelling.fingerprint import file_end
 from penstock.modelling.library import demands_to_run, doubts_about
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import Model

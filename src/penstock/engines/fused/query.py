@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.base.clock import now
 from penstock.base.errors import BadInputError, RunFailedError
-from penstock.dataflow.endpoints import is_driven_by_load
+from penstock.dataflow.formats import is_driven_by_load
 from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import OutputMode
 from penstock.dataflow.regions import unaudited_by

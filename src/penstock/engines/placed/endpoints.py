@@ -15,8 +15,7 @@ from penstock.connectors.staged_sinks import FRAME_PREFIX, SinkFiles, TopicSink
 from penstock.connectors.storage import storage
 from penstock.connectors.topic_address import LogAddress, is_address, topics_there
 from penstock.connectors.topic_feed import TopicShare
-from penstock.dataflow.endpoints import check_known_to_us, reading_of, writing_of
-from penstock.dataflow.formats import PlacedCommit, find_format
+from penstock.dataflow.formats import PlacedCommit, check_known_to_us, find_format, reading_of, writing_of
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.secrets import redact
 from penstock.engines.fused.sinks.topic_writer import letter_topic
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.connectors.commit import Commit, Output
     from penstock.connectors.offsets import Offsets
-    from penstock.dataflow.endpoints import Reading
+    from penstock.dataflow.formats import Reading
     from penstock.dataflow.pipeline import Operator, Pipeline
     from penstock.engines.fused.sinks.writers import Writer
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.base.errors import BadInputError
+from penstock.dataflow.formats import admission_of
 from penstock.dataflow.pipeline import flows
 from penstock.engines.fused.preparation import planned_cores, planned_run
 from penstock.engines.simulated.preparation import Mode, PlannedJob, SimulationOptions
-from penstock.inputs.batch_admission import admission_of
 from penstock.planning.plan import finite
 from penstock.planning.prediction.fused import fused_setup, most_work_seconds
 from penstock.report.report import EMBEDDED_NODE, Audit, Report, summarise

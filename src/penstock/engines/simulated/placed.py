@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from penstock.cluster.topology import CPU_POINTS_PER_SLOT, MEMORY
 from penstock.dataflow.pipeline import gains
 from penstock.engines.simulated.preparation import Mode, PlannedJob, SimulationOptions, shared_cluster, switch_of
-from penstock.planning.engine_forecasts import placed_setup
 from penstock.planning.plan import finite
+from penstock.planning.prediction.placed import placed_setup
 from penstock.planning.prediction.placement import (
     LatencyAssumptions,
     SlotUsage,

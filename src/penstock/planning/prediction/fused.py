@@ -30,23 +30,27 @@ slot uses one core, though libraries that let go of Python's lock may use more w
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from penstock.base.tolerance import whole_up
+from penstock.base.tolerance import covers, whole_up
 from penstock.cluster.topology import Slot
-from penstock.dataflow.code import is_sparks_own
+from penstock.dataflow.code import crews_of
+from penstock.dataflow.formats import BatchAdmission
 from penstock.dataflow.logic import Per
-from penstock.dataflow.pipeline import Kind, gains, topological_order
-from penstock.modelling.fingerprint import shape_of
-from penstock.modelling.library import unmeasured_operators
+from penstock.dataflow.pipeline import gains
+from penstock.modelling.library import rehearsals_of, sparks_own, unmeasured_operators
 from penstock.modelling.model import (
     ASSUMED_BATCH_SECONDS,
     Model,
     at_pace,
+    batch_cpu_seconds,
+    batch_overhead_seconds,
+    fewest_threads,
     handling_cpu_seconds,
     handling_seconds,
     pace_of,
@@ -57,8 +61,9 @@ from penstock.planning.prediction.placement import cpu_seconds_per_tuple, own_cp
 from penstock.planning.prediction.rehearsed import Correction, correction_by, correction_for, rehearsed_cpu_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
+    from penstock.dataflow.code import Crews
     from penstock.dataflow.pipeline import Gain, Pipeline
     from penstock.modelling.model import Rehearsal
     from penstock.planning.prediction.placement import Demands
@@ -128,18 +133,6 @@ JAVA_SPREAD = 0.12
 WORKER_MEMORY_SPREAD = 0.08
 CPU_SPREAD = 0.12
 """Logarithmic standard deviations of memory and CPU around the formula."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchAdmission:
-    """Rows that a batch takes in of every source, if the sources decide and not the load generator."""
-
-    own_source: bool = False
-    """The sources are the user's own: batches hold what these admit."""
-    rows: int | None = None
-    """Rows of one source in a full batch; None: no limit."""
-    unknown: str | None = None
-    """Reason why it is not known, and what to do."""
 
 
 def rows_of_batch(setup: FusedSetup, seconds: float) -> int:
@@ -471,63 +464,10 @@ class FusedSetup:
         return None if steady is None else max(1, whole_up(rate * steady[1]))
 
 
-# Fused execution of a pipeline: threads, crews, batch sizes and costs, from the models of its operators.
-#
-# Rehearsals, runs of the whole pipeline in its profile, correct the models of the single operators.
+# Fused execution of a pipeline: threads, batch sizes and costs, from the models of its operators. Rehearsals, runs of
+# the whole pipeline in its profile, correct the models of the single operators.
 
 
-# Which operators of a fused slot share threads.
-#
-# The engine's rule (`penstock.runtime.steps.plan_pools`), for planning, which knows no engine: neighbours with one
-# thread each stay in one thread; an operator with several has its own, so that its waiting is another's working time.
-
-
-_ENTRANCE = -1
-
-Crews = tuple[tuple[str, ...], ...]
-
-
-def crews_of(pipeline: Pipeline, threads: Mapping[str, int], sparks_own: Collection[str]) -> Crews:
-    """`sparks_own` operators are in none; what they send enters a slot anew."""
-    crews: list[tuple[list[str], int]] = []
-    crew_of: dict[str, set[int]] = {}
-    level: dict[str, int] = {}
-    head: dict[int, int] = {}
-    """By how many of Spark's own operators came before: the crew with one thread that takes what enters."""
-    for name in topological_order(pipeline):
-        senders = [stream.sender for stream in pipeline.inputs(name)]
-        level[name] = max((level[sender] for sender in senders), default=0) + (name in sparks_own)
-        before = set[int]().union(*(crew_of[sender] for sender in senders)) or {_ENTRANCE}
-        if name in sparks_own:
-            crew_of[name] = {_ENTRANCE}
-            continue
-        if not _has_code(pipeline, name):
-            crew_of[name] = before
-            continue
-        entered = head.get(level[name], _ENTRANCE)
-        count = threads.get(name, 1)
-        crew = min(entered if crew_before == _ENTRANCE else crew_before for crew_before in before)
-        joins = count == 1 and crew != _ENTRANCE and crews[crew][1] == 1 and before <= {crew, _ENTRANCE}
-        if joins and (_ENTRANCE not in before or crew == entered):
-            crews[crew][0].append(name)
-        else:
-            crews.append(([name], count))
-            crew = len(crews) - 1
-            if count == 1 and before == {_ENTRANCE}:
-                head[level[name]] = crew
-        crew_of[name] = {crew}
-    return tuple(tuple(names) for names, _ in crews)
-
-
-def _has_code(pipeline: Pipeline, name: str) -> bool:
-    operator = pipeline.operators[name]
-    return operator.kind is Kind.OPERATOR or operator.run is not None or operator.logic is not None
-
-
-ASSUMED_OVERHEAD_SECONDS = 0.15
-"""Seconds the engine needs for a batch if no model has them."""
-ASSUMED_BATCH_CPU_SECONDS = 0.1
-"""CPU seconds the engine needs for a batch if no model has them."""
 BATCH_SECONDS = 2.0
 """Batches of a run hold at most so much work: the engine's own part of one is about a tenth of a second, and only a run
 that falls behind fills them."""
@@ -624,34 +564,6 @@ def _as_rehearsed(pipeline: Pipeline, demands: Demands, rehearsal: Rehearsal) ->
     return _of_models(pipeline, demands, threads, rehearsal.slots, cores)
 
 
-def rehearsals_of(pipeline: Pipeline, demands: Demands) -> list[Rehearsal]:
-    """Those of the pipeline as it is that all its models know of: one that was measured anew since knows none."""
-    known = [
-        demand.measured_on.rehearsals
-        for name, demand in demands.items()
-        if isinstance(demand, Model) and pipeline.operators[name].kind is Kind.OPERATOR
-    ]
-    measured = {name for name, operator in pipeline.operators.items() if operator.kind is Kind.OPERATOR}
-    return [
-        rehearsal
-        for rehearsal in (known[0] if known else ())
-        if rehearsal.pipeline == pipeline.name
-        and set(rehearsal.threads) == measured
-        and rehearsal.shape in (None, shape_of(pipeline))
-        and all(rehearsal in others for others in known)
-    ]
-
-
-def sparks_own(pipeline: Pipeline, demands: Demands) -> set[str]:
-    """Operators that are part of the query itself: as they say, or their models."""
-    return {
-        name
-        for name, operator in pipeline.operators.items()
-        if is_sparks_own(operator)
-        or (isinstance(model := demands[name], Model) and model.measured_on.per is Per.DATAFRAME)
-    }
-
-
 def handed_on(demands: Demands, crews: Crews) -> Demands:
     """Models without what a slot pays once for all its operators."""
     rows = {name for name, model in demands.items() if isinstance(model, Model) and model.measured_on.per is Per.ROW}
@@ -662,13 +574,86 @@ def handed_on(demands: Demands, crews: Crews) -> Demands:
     }
 
 
-def batch_cpu_seconds(models: list[Model]) -> float:
-    """CPU the engine needs for a micro-batch, as the models say."""
-    batch_cpu_ms = [model.measured_on.batch_cpu_ms for model in models if model.measured_on.batch_cpu_ms is not None]
-    return sum(batch_cpu_ms) / len(batch_cpu_ms) / 1000 if batch_cpu_ms else ASSUMED_BATCH_CPU_SECONDS
+MAX_TIMES_SLOTS = 4
+"""Search up to this multiple of the slots of the allocation for a number that keeps the rate fused."""
+THREAD_MARGINS = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.5, math.inf)
+"""Threads of a slot are tried for these multiples of its share: batches leave less time than there is."""
+CORES_TOLERANCE = 0.05
+"""Cores that a forecast may exceed the machines by: it is not more exact than that."""
 
 
-def batch_overhead_seconds(models: list[Model]) -> float:
-    """Return the seconds of a micro-batch whatever it holds, by the models."""
-    overheads_ms = [m.measured_on.batch_overhead_ms for m in models if m.measured_on.batch_overhead_ms is not None]
-    return sum(overheads_ms) / len(overheads_ms) / 1000 if overheads_ms else ASSUMED_OVERHEAD_SECONDS
+@dataclass(frozen=True)
+class FusedSizing:
+    """Sizes fused runs of a pipeline for a rate."""
+
+    pipeline: Pipeline
+    demands: Demands
+    rate: float
+    sized_for: float
+    interval_seconds: float
+    admission: BatchAdmission
+    confidence: float
+    slot_memory_mb: float
+    max_cores: float | None = None
+    """Cores of the cluster that is given; None: machines are rented."""
+
+    def setup(self, slots: int, threads: Mapping[str, int]) -> FusedSetup:
+        """Return the fused run on `slots` slots with `threads` in each. With fewer slots than the machine of
+        the models had cores, Spark itself uses the remaining ones."""
+        cores = max(
+            (demand.measured_on.cores or 1 for demand in self.demands.values() if isinstance(demand, Model)), default=1
+        )
+        there = cores if self.max_cores is None else min(cores, math.ceil(self.max_cores))
+        return fused_setup(
+            self.pipeline,
+            PlannedRun(self.rate, {name: slots * count for name, count in threads.items()}, slots, {}),
+            self.demands,
+            slots,
+            self.sized_for,
+            max(slots, there),
+            most_work_seconds(self.interval_seconds),
+            self.admission,
+        )
+
+    def keeps(self, setup: FusedSetup) -> bool:
+        """Whether it keeps the rate the plan is sized for with the confidence asked for, in the memory of its slots."""
+        forecast = setup.forecast(self.sized_for, self.interval_seconds, self.confidence)
+        return forecast.meets_target is True and covers(self.slot_memory_mb, forecast.slot_use[0].memory_mb)
+
+    def on(self, slots: int) -> FusedSetup:
+        """Return the run on `slots` slots with the smallest number of threads that keeps the rate, or with most."""
+        tried: FusedSetup | None = None
+        for margin in THREAD_MARGINS:
+            threads = self._threads(slots, margin)
+            if tried is None or threads != tried.threads:
+                tried = self.setup(slots, threads)
+            if self.keeps(tried):
+                return tried
+        assert tried is not None  # noqa: S101 - there are margins
+        return tried
+
+    def _threads(self, slots: int, margin: float) -> dict[str, int]:
+        """Threads in one slot: those declared, else the smallest number that does `margin` times the slot's share."""
+        threads = dict.fromkeys(self.pipeline.operators, 1)
+        for name, gain in self.gains.items():
+            model = self.demands[name]
+            if isinstance(model, Model):
+                threads[name] = fewest_threads(model, margin * gain.at(self.sized_for) / slots)
+        declared = {name: operator.threads for name, operator in self.pipeline.operators.items() if operator.threads}
+        return threads | {name: -(-count // slots) for name, count in declared.items()}
+
+    @cached_property
+    def gains(self) -> Mapping[str, Gain]:
+        return gains(self.pipeline)
+
+    def fewest_slots(self, most: int) -> int | None:
+        """Return the smallest number of slots up to `most` that keeps the rate; None: none does. It is doubled until it
+        suffices, then bisected: more slots keep no less."""
+        refused, slots = 0, 1
+        while not self.keeps(self.on(slots)):
+            if slots >= most:
+                return None
+            refused, slots = slots, min(2 * slots, most)
+        return (
+            refused + 1 + bisect_left(range(refused + 1, slots), x=True, key=lambda fewer: self.keeps(self.on(fewer)))
+        )

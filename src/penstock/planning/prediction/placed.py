@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT
 from penstock.dataflow.code import fused_only, why_not_placed
 from penstock.dataflow.pipeline import gains, topological_order
 from penstock.modelling.library import unmeasured_operators
@@ -36,11 +37,13 @@ from penstock.planning.prediction.placement import (
     supported_rate,
     supported_rate_as_declared,
 )
+from penstock.planning.registry import SEGMENTERS
+from penstock.planning.segmentation import segmentation, segments_on_slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.cluster.topology import Slot
+    from penstock.cluster.topology import Cluster, Slot
     from penstock.dataflow.pipeline import Gain, Pipeline
     from penstock.planning.prediction.placement import Demands, ThreadsBySlot
 
@@ -311,3 +314,22 @@ class PlacedSetup:
 CPU_SPREAD = 0.15
 MEMORY_SPREAD = 0.08
 """Logarithmic standard deviations of CPU and memory around the formula."""
+
+
+PLACED_SEGMENTER = "ends"
+"""Segmenter of placed runs, unless another is given."""
+
+
+def placed_setup(
+    pipeline: Pipeline,
+    demands: Demands,
+    threads: Mapping[Slot, Mapping[str, int]],
+    cluster: Cluster,
+    routing: Routing,
+) -> PlacedSetup:
+    """Return the placed run of a pipeline dealt by `routing`, in the segments placed runs have by default."""
+    cut = segmentation(pipeline, SEGMENTERS.create(PLACED_SEGMENTER), None)
+    nodes = {slot.node for slot in threads}
+    cores = sum(cluster.node(node).capacity[CPU] for node in nodes) / CPU_POINTS_PER_SLOT
+    there = segments_on_slots(pipeline, cut.segments, threads)
+    return PlacedSetup(pipeline, demands, threads, there, routing, cores if len(nodes) == 1 else None)

@@ -110,6 +110,20 @@ def plan_pass(snapshot: FleetSnapshot) -> list[PlanDecision]:
     return [decisions[pipeline.name] for pipeline in snapshot.pipelines]
 
 
+SAID_AS = {
+    "max_slots": "slots of its share",
+    "max_nodes": "nodes of its share",
+    "slot_memory_mb": "memory of a slot",
+    "min_executor_mb": "memory of an executor",
+    "slot_cpu": "CPU points of a slot",
+}
+"""Words for what a plan depends on, if the name is not plain enough."""
+
+
+def _said(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 class PassError(Exception):
     """An exception of a pass, with the pipeline it was about; the exception itself is its cause."""
 
@@ -246,7 +260,7 @@ class _Change:
         if steady is not None:
             steady = self._topped_up(steady)
             if covers(self._rate(steady), self.pipeline.rate):
-                return self._sooner(asked, steady) or self._take(steady, self._less)
+                return self._sooner(asked, steady) or self._take(steady, tuple(rejected))
         enough = self._allocation
         self._use(asked)
         fresh = self._fresh()
@@ -343,12 +357,18 @@ class _Change:
             return f"{self._lost} threads lost their place on {', '.join(gone[:3])}{' ...' if len(gone) > 3 else ''}"
         if not before.asked:
             return "it did not get all it asked for"
-        changes = [
-            name if name == "pipeline" else f"{name} {old} -> {new}"
+        changes = {
+            name: f"{SAID_AS.get(name, name)} {_said(old)} -> {_said(new)}"
+            if name != "pipeline"
+            else "another pipeline"
             for name, old, new in zip(ASKED, before.asked, self.pipeline.asked, strict=True)
             if old is not new and old != new
-        ]
-        return ", ".join(changes)
+        }
+        if "max_slots" in changes:
+            # these follow from the share
+            changes.pop("slots", None)
+            changes.pop("max_nodes", None)
+        return ", ".join(changes.values())
 
     def _ask(self, allocation: Allocation) -> PlacementRequest:
         table, pipeline = self._table, self.pipeline

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.dataflow.endpoints import reading_of
+from penstock.dataflow.formats import reading_of
 from penstock.spark.internals.plans import has_watermark
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import BadInputError
 from penstock.connectors.log_contract import FencedError, LogError, check_topic, producer_name
 from penstock.connectors.topic_address import LogAddress, parse_topic
-from penstock.dataflow.endpoints import reading_of, writing_of
-from penstock.dataflow.formats import find_format
+from penstock.dataflow.formats import find_format, reading_of, writing_of
 from penstock.dataflow.pipeline import Kind
 from penstock.spark.internals.checkpoint import CheckpointLog
 from penstock.spark.internals.hadoop_files import HadoopFiles
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.connectors.log_contract import TopicLog, TransactionalProducer
-    from penstock.dataflow.endpoints import Reading, Writing
+    from penstock.dataflow.formats import Reading, Writing
     from penstock.dataflow.pipeline import Pipeline
 
 

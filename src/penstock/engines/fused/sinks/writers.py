@@ -14,8 +14,7 @@ from penstock.base.errors import BadInputError, RunFailedError
 from penstock.connectors.connection_settings import KAFKA, with_secrets
 from penstock.connectors.topic_address import LogAddress, is_address
 from penstock.dataflow.code import write_function
-from penstock.dataflow.endpoints import writing_of
-from penstock.dataflow.formats import SinkCommit, find_format
+from penstock.dataflow.formats import SinkCommit, find_format, writing_of
 from penstock.dataflow.pipeline import Kind, OutputMode
 from penstock.engines.fused.sinks.table_writer import TableWriter
 from penstock.engines.fused.sinks.topic_writer import TopicWriter, letter_topic
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.dataflow.endpoints import Writing
+    from penstock.dataflow.formats import Writing
     from penstock.dataflow.pipeline import Operator, Pipeline
     from penstock.engines.fused.query import FusedSpec
 

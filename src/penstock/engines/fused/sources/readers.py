@@ -18,8 +18,7 @@ from penstock.base.errors import BadInputError
 from penstock.base.files import Name, Versioned, read_value, write_text
 from penstock.connectors.connection_settings import with_secrets
 from penstock.dataflow.code import frame_function
-from penstock.dataflow.endpoints import reading_of
-from penstock.dataflow.formats import find_format
+from penstock.dataflow.formats import find_format, reading_of
 from penstock.dataflow.logic import Per
 from penstock.engines.fused.sources.topics import read_topics
 from penstock.runtime.nested_values import in_zone
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from penstock.dataflow.endpoints import Reading
+    from penstock.dataflow.formats import Reading
     from penstock.dataflow.pipeline import Operator, Pipeline
     from penstock.engines.fused.frames import CodeOptions
     from penstock.engines.fused.query import FusedSpec

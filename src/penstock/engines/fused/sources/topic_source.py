@@ -23,7 +23,7 @@ from penstock.connectors.log_contract import DamagedLogError, GoneError, LogErro
 from penstock.connectors.number_files import KeptNumbers
 from penstock.connectors.offsets import Piece, admitted, begun_anew, cut_evenly, pieces_between, resolved, went_back
 from penstock.connectors.topic_address import LogAddress, subscribed
-from penstock.dataflow.endpoints import most_per_batch
+from penstock.dataflow.formats import most_per_batch
 from penstock.engines.fused.sources.topic_notices import AwaySign, LostPiece, note_lost, note_lost_in_task
 from penstock.spark.session.interrupts import ignore_interrupts
 

@@ -17,8 +17,7 @@ from penstock.connectors.connection_settings import KAFKA, is_for_clients, java_
 from penstock.connectors.log_contract import LogError
 from penstock.connectors.offsets import lag
 from penstock.connectors.topic_address import LogAddress, subscribed, topics_there
-from penstock.dataflow.endpoints import check_known_to_us, most_per_batch, reading_of
-from penstock.dataflow.formats import find_format
+from penstock.dataflow.formats import check_known_to_us, find_format, most_per_batch, reading_of
 from penstock.report.figures import kept_apart
 from penstock.spark.internals.plans import check_format_exists
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from penstock.connectors.log_contract import TopicLog
     from penstock.connectors.offsets import Offsets
-    from penstock.dataflow.endpoints import Reading, Writing
+    from penstock.dataflow.formats import Reading, Writing
     from penstock.dataflow.pipeline import Pipeline
 
 

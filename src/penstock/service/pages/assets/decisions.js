@@ -19,6 +19,25 @@ function overhead(taken) {
   return h("p", { class: "overhead" }, `took ${duration(stages.reduce((sum, [, seconds]) => sum + seconds, 0))}: `, stages.map(([label, seconds]) => h("span", { class: "stage" }, `${label} ${duration(seconds)}`)));
 }
 
+function slotRow(place, row) {
+  const threads = Object.entries(row).filter(([name]) => name !== "memory_mb").map(([name, count]) => `${count} ${name}`).join(", ") || "all operators";
+  return h("tr", {}, h("td", {}, place), h("td", {}, threads), h("td", { class: "number" }, `${figure(row.memory_mb)} MB`));
+}
+
+function planTable(title, plan) {
+  if (!plan) return null;
+  const keeps = plan.predicted_rate === null ? "" : `, keeps ${figure(plan.predicted_rate)}/s`;
+  return h("div", {}, h("h3", {}, `${title}: ${plan.engine} by ${plan.allocator} and ${plan.placer} for ${figure(plan.rate)}/s${keeps}`),
+    h("table", { class: "plan-slots" }, h("tbody", {}, Object.entries(plan.slots).map(([place, row]) => slotRow(place, row)))));
+}
+
+function planChange(change) {
+  if (!change) return null;
+  const { kept, moved, started, stopped } = change.threads;
+  return h("details", { class: "further" }, h("summary", {}, `Plan: ${kept} threads stay, ${moved} move, ${started} start, ${stopped} stop`),
+    h("p", { class: "why" }, change.why), h("div", { class: "plans" }, planTable("Before", change.before), planTable("After", change.after)));
+}
+
 // `made` is false for decisions that would be made: nothing came of them
 export function decisionList(decisions, made = true) {
   if (!decisions.length) return empty(made ? "Nothing was decided yet." : "It would decide nothing.");
@@ -30,7 +49,8 @@ export function decisionList(decisions, made = true) {
       h("time", {}, moment(decision.at)), h("span", { class: "count" }, `#${decision.number}`)),
     h("div", { class: "decision-body" },
       h("div", {}, h("p", { class: "why" }, decision.why),
-        decision.rejected.length ? h("ul", { class: "rejected" }, decision.rejected.map((one) => h("li", {}, h("s", {}, one.alternative), ": ", one.why))) : null),
+        decision.rejected.length ? h("ul", { class: "rejected" }, decision.rejected.map((one) => h("li", {}, h("s", {}, one.alternative), ": ", one.why))) : null,
+        planChange((decision.expected || {}).plan)),
       h("div", {}, expectedAndDid(decision, made), overhead(decision.overhead))))));
 }
 
@@ -39,7 +59,7 @@ export function view(start) {
   let older = [], shown = "";
   const pipeline = h("input", { type: "search", list: "names", placeholder: "Any pipeline  ( / )", "data-filter": true, "aria-label": "Pipeline", value: words.get("pipeline") || "", onchange: again });
   const names = h("datalist", { id: "names" }, start.fleet.pipelines.map((row) => h("option", { value: row.name })));
-  const kind = h("select", { "aria-label": "Kind", onchange: again }, h("option", { value: "" }, "Any kind"), ["start", "grow", "shrink", "move", "scale", "wait", "priority", "fail", "nothing"].map((one) => h("option", { value: one, selected: one === words.get("kind") }, one)));
+  const kind = h("select", { "aria-label": "Kind", onchange: again }, h("option", { value: "" }, "Any kind"), ["start", "grow", "shrink", "move", "replan", "scale", "wait", "priority", "fail", "nothing"].map((one) => h("option", { value: one, selected: one === words.get("kind") }, one)));
   const list = h("div"), more = h("button", { type: "button", onclick: extend }, "Older");
   const root = h("div", {}, h("div", { class: "head" }, h("h1", {}, "Decisions")), h("div", { class: "toolbar" }, pipeline, names, kind), list, h("p", { class: "more" }, more));
 
