@@ -140,8 +140,8 @@ def head(parts: Sequence[PagePart]) -> str:
 
 These are the evaluations of the published systems, run again. Nearly all of it is simulated: it tests whether the
 published rules, as this project reads them, give the published results. It does not test how fast a cluster is.
-Sections that end in -live ran on Spark, at a small scale on a machine with two cores, once each. The page is made by the
-commands above, from one file for every case; those of live cases are in `docs/results-live`, published values in
+Sections that end in -live ran on Spark, at a small scale on a machine with two cores, once each. The page is made by
+the commands above, from one file for every case; those of live cases are in `docs/results-live`, published values in
 `src/penstock_lab/published`, each with its place in the document. A line counts as *agrees* only if it could have
 failed: what models or cases were made or calibrated from, copies of one constant, choices made with the answer in view
 and models compared with themselves are *not comparable*, with the reason; a least or a most is judged against that end
