@@ -27,7 +27,7 @@ settings.load_profile("brief")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz", type=int, default=700, help="So many calls with files made wrong (tests/fuzz).")
     parser.addoption("--fuzz-only", type=int, default=None, help="Only the call of this number.")
-    parser.addoption("--lane", choices=["shared", "clusters"], help="Of tests/spark: only these.")
+    parser.addoption("--lane", choices=["shared", "clusters", "contracts"], help="Of tests/spark: only these.")
     parser.addoption("--long", action="store_true", help="Also tests that take minutes by themselves.")
     parser.addoption("--unproven", action="store_true", help="Also tests that were not yet seen to pass.")
 

@@ -228,6 +228,17 @@ def test_a_plan_that_was_submitted_is_run_as_it_is_while_its_slots_are_free() ->
     assert rows(it, "p") == {f"{row['node']}/{row['slot']}": row["threads"] for row in made["placement"]}
 
 
+def test_a_placer_that_needs_more_than_the_allocation_gets_a_unit_more() -> None:
+    # the allocation needs three of the four slots of one unit; `eft` finds room for it on no four slots
+    it = bench(*(node(f"n{n}", 4, 16_000) for n in range(4)), unit_slots=4)
+    it.tell(placed("p", "linear", 40.0, placer="eft"))
+    it.run(10)
+    assert (it.at("p"), it["p"].needed, it["p"].grown) == (PipelineState.ACTIVE, 2, 1)
+    it.run(30)
+    assert (it["p"].needed, it["p"].grown) == (2, 1)
+    assert sum(decision.pipeline == "p" for decision in it.decisions) == 1
+
+
 # Orders.
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from math import isfinite
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.tolerance import whole_up
@@ -160,29 +161,63 @@ MAX_DIVISIONS = 3
 """Times shares are divided in a pass because plans are refused."""
 
 
+MAX_GROWTH = 4
+"""Units beyond what the models say that a pipeline gets because its placer needs them."""
+
+
 def _shared(turn: Turn) -> _Shared:
-    """Divide and plan. What a pipeline whose plan is refused cannot use goes to those who desire more."""
-    inputs = inputs_of(turn)
+    """Divide and plan. A pipeline whose placer needs more than its share asks for a unit more; what one whose plan is
+    refused all the same cannot use goes to those who desire more."""
+    shared = _planned(turn, inputs_of(turn))
+    for _ in range(MAX_GROWTH):
+        if not _grow(turn, shared):
+            break
+        shared = _planned(turn, inputs_of(turn))
     last: dict[str, int] = {}
-    for attempt in range(1, MAX_DIVISIONS + 1):
-        division = blamed_division(inputs)
-        shares = {name: turn.state.units(slots) for name, slots in division.slots.items()} | last
-        made = plan_shares(turn, shares, last)
+    for _ in range(MAX_DIVISIONS - 1):
+        shares, pipelines = shared.shares, shared.inputs["pipelines"]
         usable = {
             name: turn.state.units(plan.assigned)
-            for name, plan in made.items()
+            for name, plan in shared.made.items()
             if plan.shortage is not None and turn.state.units(plan.assigned) < shares[name]
         }
         others_wait = any(
-            shares[entry["name"]] < entry["desired"] for entry in inputs["pipelines"] if entry["name"] not in usable
+            shares[entry["name"]] < entry["desired"] for entry in pipelines if entry["name"] not in usable
         )
-        if not usable.keys() - last or not others_wait or attempt == MAX_DIVISIONS:
+        if not usable.keys() - last or not others_wait:
             break
         # those that can use nothing are planned once more, on what the others leave
         last |= {name: shares[name] for name, units in usable.items() if not units}
-        wishes = [_limited(entry, usable) for entry in inputs["pipelines"] if entry["name"] not in last]
-        inputs = {**inputs, "pipelines": wishes}
-    return _Shared(division, inputs, shares, made)
+        wishes = [_limited(entry, usable) for entry in pipelines if entry["name"] not in last]
+        shared = _planned(turn, {**shared.inputs, "pipelines": wishes}, last)
+    return shared
+
+
+def _planned(turn: Turn, inputs: Mapping[str, Any], last: Mapping[str, int] = MappingProxyType({})) -> _Shared:
+    division = blamed_division(inputs)
+    shares = {name: turn.state.units(slots) for name, slots in division.slots.items()} | dict(last)
+    return _Shared(division, inputs, shares, plan_shares(turn, shares, last))
+
+
+def _grow(turn: Turn, shared: _Shared) -> bool:
+    """Have placed pipelines ask for a unit more that were refused although they got all they desire."""
+    free = turn.state.capacity - sum(turn.state.units(plan.assigned) for plan in shared.made.values())
+    grew = False
+    for name, made in shared.made.items():
+        record = turn.pipelines[name]
+        follows = record.submission.desired is None and record.submission.engine is EngineName.PLACED
+        at_most = record.maximum is None or record.needed < record.maximum
+        if (
+            follows
+            and at_most
+            and made.shortage is not None
+            and shared.shares[name] >= record.desired
+            and record.grown < MAX_GROWTH
+            and free > record.grown
+        ):
+            turn.change(name, needed=record.needed + 1, grown=record.grown + 1)
+            grew = True
+    return grew
 
 
 def _limited(entry: Mapping[str, Any], usable: Mapping[str, int]) -> Mapping[str, Any]:
@@ -272,8 +307,12 @@ def _size(turn: Turn, record: PipelineRecord, unit_mb: float | None) -> None:
         needed = record.submission.desired
     if needed is None and record.submission.engine is EngineName.PLACED:
         needed = turn.sizing.units_to_place(chosen(record.submission, turn.state.policy))
-    if needed is not None and needed != record.needed:
-        turn.change(record.name, needed=needed)
+    if needed is None:
+        return
+    # what its placer needs beyond that stays until the models say another number
+    grown = record.grown if record.needed - record.grown == needed else 0
+    if (needed + grown, grown) != (record.needed, record.grown):
+        turn.change(record.name, needed=needed + grown, grown=grown)
 
 
 def _unit_memory(turn: Turn) -> float | None:

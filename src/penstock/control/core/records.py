@@ -339,6 +339,8 @@ class PipelineRecord:
     paused: bool = False
     needed: int = 1
     """Units for the present rate by the models, or those it was submitted with if they cannot say."""
+    grown: int = 0
+    """Units of `needed` that its placer needs beyond what the models say."""
     granted: int = 0
     """Units of its share; its plan may use fewer."""
     plan: PipelinePlan | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -21,8 +20,6 @@ from penstock.cluster.contract import (
 from penstock.cluster.topology import CPU, MEMORY, Slot
 from penstock.spark.clusters.local.lifecycle import running_cluster
 from penstock.spark.clusters.local.state import RunningCluster
-
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
 
 A, B, C = Slot("n1", 0), Slot("n1", 1), Slot("n2", 0)
 
