@@ -1,6 +1,6 @@
 """The deployment loop on Spark, and what packing saves with measured profiles.
 
-    ./run bench deploying_live [--case NAME]... [--stabilise S] [--read S] [--json]
+    ./run bench deploying_live [--case NAME]... [--models FILE] [--stabilise S] [--read S] [--json]
 
 `micro` and `twitter` are deployed with models that say twice the rate of those that ship; they are to be met in at most
 three rounds. `impossible` asks for more than one node of one slot does, and is to name what is short. `packing` runs a
@@ -49,9 +49,9 @@ CHATTY, CHATTY_RATE, CHATTY_NODES = "linear-network", 3000.0, 3
 PACKERS = ("packing", "round-robin")
 
 
-def deployed(case: LiveCase, seconds: tuple[float, float]) -> Deployment:
+def deployed(case: LiveCase, seconds: tuple[float, float], models: Path | None) -> Deployment:
     pipeline = find_pipeline(case.pipeline)
-    wrong = costlier(find_models(), pipeline, dict.fromkeys(pipeline.operators, 1 / case.optimism))
+    wrong = costlier(find_models(models), pipeline, dict.fromkeys(pipeline.operators, 1 / case.optimism))
     return deploy(
         case.pipeline,
         case.rate,
@@ -95,6 +95,7 @@ def packed(seconds: tuple[float, float]) -> dict[str, dict[str, float]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", choices=[*CASES, "packing"])
+    parser.add_argument("--models", type=Path, help="before those that ship")
     parser.add_argument("--stabilise", type=float, default=15.0)
     parser.add_argument("--read", type=float, default=15.0)
     parser.add_argument("--json", action="store_true")
@@ -107,7 +108,7 @@ def main() -> int:
                 if not given.json:
                     print(f"{placer:<12}", ", ".join(f"{figure} {value:.4g}" for figure, value in seen.items()))
             continue
-        answer = deployed(CASES[name], seconds)
+        answer = deployed(CASES[name], seconds, given.models)
         if not given.json:
             print(f"{name}: {answer.reason}: {answer.why}")
             for done in answer.rounds:

@@ -139,14 +139,14 @@ def head(parts: Sequence[PagePart]) -> str:
     penstock dev experiment page out/experiments docs/results-live -o docs/results.md
 
 These are the evaluations of the published systems, run again. Nearly all of it is simulated: it tests whether the
-published rules, as this project understands them, lead to what was published, and not how fast a cluster is. Sections
-that end in -live ran on Spark, at a small scale on a machine with two cores, once each. The page is made by the
-commands above, from one file for every case; those of live cases are in `docs/results-live`, published values in
+published rules, as this project reads them, give the published results. It does not test how fast a cluster is.
+Sections that end in -live ran on Spark, at a small scale on a machine with two cores, once each. The page is made by
+the commands above, from one file for every case; those of live cases are in `docs/results-live`, published values in
 `src/penstock_lab/published`, each with its place in the document. A line counts as *agrees* only if it could have
 failed: what models or cases were made or calibrated from, copies of one constant, choices made with the answer in view
 and models compared with themselves are *not comparable*, with the reason; a least or a most is judged against that end
-of a published range. A published algorithm that is run again is never *better*. Where a document does not say how
-something was set up it was chosen here; each section lists its choices and what could not be repeated. Without the
+of a published range. A published algorithm that is run again is never *better*. If a document leaves a part of
+the set-up open, it was chosen here; each section lists its choices and what could not be repeated. Without the
 sections on our own policies, which are only compared with published ones in the same simulation, the page had
 {COUNTED_BEFORE} before these rules,
 and has {_totals(parts)} now.

@@ -30,6 +30,8 @@ def test_the_line_through_two_sizes() -> None:
     assert cost_of((10, [0.2]), (1000, [0.1])) == BatchCost(0.2, 0.0)
     assert cost.beyond(BatchCost(0.15, 0.0004)).row_seconds == pytest.approx(0.0006)
     assert cost.beyond(BatchCost(1.0, 1.0)).batch_seconds == 0
+    # a stream without the operator that was slower than with it: a twentieth of the time is the operator's
+    assert cost.beyond(BatchCost(1.0, 1.0)).row_seconds == pytest.approx(0.00005)
     # of how the machine was meanwhile the worse, and the pace of both
     seen = BatchCost(1.0, 1.0, 0.5, others=0.1, pace=1000.0).beyond(BatchCost(0.5, 0.5, 1.0, others=0.3, pace=2000.0))
     assert seen == BatchCost(0.5, 0.5, 0.5, others=0.3, pace=1500.0)

@@ -24,6 +24,7 @@ from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import RunFailedError
 from penstock.base.files import temporary_folder
 from penstock.engines.fused.restartable_query import reason
+from penstock.modelling.model import LEAST_LEFT
 from penstock.profiling.replay import ReplayFiles, motion_of
 from penstock.runtime.cpu_speed import EVERY_SECONDS, SpeedProbe
 from penstock.spark.internals.error_messages import in_one_line
@@ -47,7 +48,7 @@ MOST_ROWS = 1_000_000
 LEAST_SECONDS = 0.3
 """A large batch takes at least so much longer than a small one, or holds `MOST_ROWS`."""
 LEAST_ROW_SECONDS = 1e-9
-"""Of an operator that takes no time that could be seen."""
+"""Seconds for a row if no time was seen, with the operator or without."""
 BATCH_TIMEOUT_SECONDS = 60.0
 LOOK_SECONDS = EVERY_SECONDS + 0.02
 """At how fast a core is, before every batch."""
@@ -70,7 +71,7 @@ class BatchCost:
         """What is left without that of another."""
         return BatchCost(
             max(0.0, self.batch_seconds - other.batch_seconds),
-            max(LEAST_ROW_SECONDS, self.row_seconds - other.row_seconds),
+            max(LEAST_ROW_SECONDS, LEAST_LEFT * self.row_seconds, self.row_seconds - other.row_seconds),
             self.selectivity,
             max(self.others, other.others),
             mean(paces) if (paces := [cost.pace for cost in (self, other) if cost.pace is not None]) else None,
