@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,14 +36,23 @@ def imports_of(text: str) -> set[str]:
     return found
 
 
-def importers(package: str) -> set[str]:
-    """Return the modules outside `spark/clusters` that import a package."""
+@cache
+def imports_outside() -> dict[str, set[str]]:
+    """Return the imports of every module outside `spark/clusters`."""
     files = [*ROOT.rglob("*.py"), *ROOT.rglob("*.pyi"), *Path(penstock_lab.__file__).parent.rglob("*.py")]
     return {
-        str(file.relative_to(ROOT.parent)).removeprefix("penstock/")
+        str(file.relative_to(ROOT.parent)).removeprefix("penstock/"): imports_of(file.read_text("utf-8"))
         for file in files
         if MANAGERS not in file.parents
-        and any(name == package or name.startswith(f"{package}.") for name in imports_of(file.read_text("utf-8")))
+    }
+
+
+def importers(package: str) -> set[str]:
+    """Return the modules outside `spark/clusters` that import a package."""
+    return {
+        module
+        for module, names in imports_outside().items()
+        if any(name == package or name.startswith(f"{package}.") for name in names)
     }
 
 

@@ -316,7 +316,7 @@ def fleets(draw: st.DrawFn) -> tuple[list[NodeRecord], list[Submit], list[tuple[
 
 
 @given(fleets())
-@tries(6)
+@tries(3)
 def test_no_fleet_breaks_memory_or_shares_a_slot(
     fleet: tuple[list[NodeRecord], list[Submit], list[tuple[str, Any]], int],
 ) -> None:

@@ -71,7 +71,7 @@ def test_a_slot_that_mba_and_sam_overload() -> None:
 def test_random_pipelines_against_the_bound_and_mba() -> None:
     draw = random.Random(0)  # noqa: S311 - the same pipelines every time
     gaps = []
-    for _ in range(50):
+    for _ in range(20):
         pipeline, library, rate = generated(draw)
         planner = Planner(pipeline, library, find_catalogue("azure-d"))
         plan = planner.plan(rate, JointPacking(solver_nodes=0), JointPlacer())
