@@ -42,7 +42,9 @@ def rows_of(log: EmbeddedLog, topic: str) -> list[dict[str, Any]]:
     for partition, span in log.spans(topic).items():
         for batch in log.read(topic, partition, span.first, span.end):
             made += [json.loads(value) for value in batch["value"].to_pylist()]
-    return [{**row, "first": json.loads(row["first"])} if "first" in row else row for row in made]
+    # a row with one column `value` is its value
+    rows = [row if isinstance(row, dict) else {"value": row} for row in made]
+    return [{**row, "first": json.loads(row["first"])} if "first" in row else row for row in rows]
 
 
 def ends(rows: list[dict[str, Any]]) -> list[float]:
