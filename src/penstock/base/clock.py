@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 
 def now() -> float:
@@ -43,6 +43,11 @@ def date_and_time(at: float) -> str:
 def stamp(at: float | None = None) -> str:
     """Date and time to the second, fit for a file's name; now, or of a moment in seconds since the epoch."""
     return time.strftime("%Y%m%d-%H%M%S", time.gmtime(at))
+
+
+def timestamp_of(at: float) -> str:
+    """Return a moment in seconds since the epoch as `2026-01-01T12:00:00.000+00:00`."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
 def seconds_of(timestamp: str) -> float:

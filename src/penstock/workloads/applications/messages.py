@@ -6,9 +6,9 @@ the beginning of 2026.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock.base.clock import timestamp_of
 from penstock.base.errors import BadInputError, nearest
 from penstock.workloads.operators.words import line
 
@@ -211,7 +211,7 @@ def reading_line(number: int, gateway: int, length: int, event_share: float) -> 
     """Return reading `number` of a gateway as `DATE-TIME,SOURCE,READING,DEVICE;BATCH;LENGTH`."""
     row = batch_reading(number, gateway, length, event_share)
     other = f"device{number % length};{row['batch']};{length}"
-    return f"{_date_time(row['ts'])},{row['source']},{row['reading']:g},{other}"
+    return f"{timestamp_of(row['ts'])},{row['source']},{row['reading']:g},{other}"
 
 
 def gateway_line(number: int, length: int = BATCH_LENGTH, event_share: float = EVENT_SHARE) -> str:
@@ -222,11 +222,7 @@ def gateway_line(number: int, length: int = BATCH_LENGTH, event_share: float = E
 
 def feed_line(number: int) -> str:
     """Return message `number` of a feed as `DATE-TIME,USER,CONTENT,LANGUAGE`."""
-    return f"{_date_time(happened(number))},user{Draws(number).below(USERS)},{line(number)},en"
-
-
-def _date_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return f"{timestamp_of(happened(number))},user{Draws(number).below(USERS)},{line(number)},en"
 
 
 MESSAGES: dict[str, Callable[[int], dict[str, Any] | str]] = {

@@ -7,11 +7,10 @@ service time of an operator is CPU of its thread and not waiting, whatever the s
 from __future__ import annotations
 
 import math
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.base.clock import now, thread_cpu_seconds
+from penstock.base.clock import now, seconds_of, thread_cpu_seconds
 from penstock.dataflow.logic import Logic
 from penstock.workloads.applications.messages import THRESHOLD, feed_line, gateway_line
 from penstock.workloads.incoming import line_of
@@ -46,7 +45,7 @@ def _fields_of(row: dict[str, Any], make: Callable[[int], str]) -> tuple[float, 
     moment, source, value, other = fields
     if not source:
         raise ValueError("field 2: expected a source, found nothing")
-    return datetime.fromisoformat(moment).timestamp(), source, value, other
+    return seconds_of(moment), source, value, other
 
 
 def _reading_of(text: str) -> float:
