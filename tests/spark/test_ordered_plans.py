@@ -124,7 +124,7 @@ class Ordered:
         return {slot: by_id[it.application, str(it.executor)] for slot, it in self.holdings().items()}
 
     def rows(self) -> list[tuple[int, str]]:
-        if not self.out.is_dir():
+        if not any(self.out.glob("*.parquet")):
             return []
         table = dataset.dataset(str(self.out), format="parquet", exclude_invalid_files=True).to_table(
             columns=["value", "token"]
