@@ -136,8 +136,8 @@ def test_each_pipeline_is_planned_by_its_own_placer_whatever_happens(
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     penstock.up(cluster=tmp_path / "cluster.yaml", unit_slots=1, policy="dynamic-priority", folder=state)
+    fleet = Fleet(state, out)
     try:
-        fleet = Fleet(state, out)
         for name, placer in PLACERS.items():
             fleet.client.submit(
                 name, f"ordered_pipelines:{name}", rate=100.0, load="50", elastic=False, engine="placed",
@@ -189,4 +189,5 @@ def test_each_pipeline_is_planned_by_its_own_placer_whatever_happens(
             assert sorted(counts) == list(range(len(counts))), f"rows of {name} were lost"
             assert set(counts.values()) == {1}, f"rows of {name} were doubled"
     finally:
+        fleet.client.close()
         penstock.down(state)
