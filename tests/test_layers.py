@@ -164,8 +164,7 @@ def test_one_module_reads_the_clock() -> None:
     ]
     # rows, and what is kept, may hold dates and times; that they are never those of now is seen from the names they use
     in_rows = [f"runtime/{name}.py" for name in ("call_journal", "python_values", "row_values")]
-    in_messages = [f"workloads/applications/{name}.py" for name in ("messages", "use_cases")]
-    values = ["engines/placed/bundle/keyed_segment.py", *in_rows, *in_messages]
+    values = ["engines/placed/bundle/keyed_segment.py", *in_rows]
     assert clocks == ["base/clock.py", *values]
     for name in values:
         text = (ROOT / name).read_text("utf-8")

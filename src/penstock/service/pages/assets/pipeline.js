@@ -16,6 +16,7 @@ function tile(label) {
 
 export function view(start, frame) {
   const name = new URLSearchParams(location.search).get("name") || "";
+  if (!name) return { title: "Pipeline", root: h("div", {}, h("h1", {}, "Pipeline"), empty("No pipeline is named. Choose one of the fleet.")), refresh: () => {} };
   let span = 900, series = null, found = null, drawn = "", seated = "", triggered = "";
   const title = h("h1", {}, name), state = h("span"), why = h("p", { class: "waiting", role: "status" });
   const tiles = { rate: tile("Rate"), offered: tile("Arrives"), lag: tile("Lag"), latency: tile("Latency p95"), share: tile("Held / needed"), busy: tile("Busy"), priority: tile("Priority"), cost: tile("Cost per hour"), fairness: tile("Fairness") };
