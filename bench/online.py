@@ -100,16 +100,15 @@ def fleet(count: int, placer: str, random: np.random.Generator) -> list[OnlinePi
 
 
 def violations(snapshot: FleetSnapshot, decisions: list[PlanDecision]) -> int:
-    """Count nodes with more memory demanded than they have, counted from the plans alone."""
+    """Count nodes whose executors have more memory than they have, counted from the plans alone."""
     axis = next(i for i, dimension in enumerate(snapshot.dimensions) if dimension.name == MEMORY)
     used: dict[str, float] = {}
     for decision in decisions:
         plan = decision.after
         if plan is None:
             continue
-        for slot, row in plan.rows.items():
-            amount = sum(threads * plan.demands[name][axis] for name, threads in row.items())
-            used[slot.node] = used.get(slot.node, 0.0) + amount
+        for slot in plan.rows:
+            used[slot.node] = used.get(slot.node, 0.0) + float(plan.amount(slot)[axis])
     capacity = {node.name: node.capacity[MEMORY] for node in snapshot.nodes}
     return len([name for name, amount in used.items() if amount > capacity.get(name, 0.0) * (1 + 1e-9)])
 

@@ -369,7 +369,7 @@ def test_any_fleet_keeps_memory_and_moves_only_what_it_must(history: list[FleetS
         settled = [replace(one, current=plans[one.name]) for one in snapshot.pipelines]
         for decision in plan_pass(replace(snapshot, pipelines=settled)):
             assert decision.moves.moved == 0
-            if decision.before is not None and decision.before.asked == settled[0].asked:
+            if decision.before is not None and decision.before.whole and decision.before.asked == settled[0].asked:
                 assert decision.after is decision.before
 
 
@@ -380,10 +380,10 @@ def check_hard_limits(snapshot: FleetSnapshot, decisions: Sequence[PlanDecision]
     assert len(slots) == len(set(slots))
     used = dict.fromkeys(nodes, 0.0)
     for decision in decisions:
-        for slot, row in decision.after.rows.items() if decision.after else ():
+        for slot in decision.after.rows if decision.after else ():
             assert slot.number < nodes[slot.node].slots
             assert decision.after is not None
-            used[slot.node] += sum(threads * decision.after.demands[name][1] for name, threads in row.items())
+            used[slot.node] += decision.after.amount(slot)[1]
     assert all(amount <= nodes[name].capacity[MEMORY] * (1 + 1e-6) for name, amount in used.items())
 
 

@@ -18,6 +18,8 @@ from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIONS, MEMORY, Dimension, Node, Slot
 from penstock.control.core.division import SEPARATOR
@@ -265,7 +267,16 @@ def _running(record: PipelineRecord, asked: OnlinePipeline, units: _Units) -> Ru
         for dimension in units.dimensions
     )
     rate = float("inf") if plan.predicted_rate is None else plan.predicted_rate
-    return RunningPlan(rows, demands, was.asked if plan.whole else (), rate, floor)
+    running = RunningPlan(rows, demands, was.asked, rate, floor, whole=plan.whole)
+    if plan.engine is not EngineName.PLACED:
+        return running
+    # executors have the memory that was ordered, which may be that of an earlier plan
+    memory = [dimension.name == MEMORY for dimension in units.dimensions]
+    sizes = {
+        place: tuple(np.where(memory, slot.memory_mb, running.amount(place)))
+        for place, slot in zip(rows, plan.slots, strict=True)
+    }
+    return replace(running, sizes=sizes)
 
 
 def _slots_only(assigned: Sequence[Slot], asked: OnlinePipeline, units: _Units) -> RunningPlan:
@@ -328,9 +339,9 @@ def _share_plan(
             place.node,
             place.number,
             MappingProxyType({} if fused else dict(row)),
-            round(float(after.amount(row)[axis]), 1),
+            round(float(after.amount(slot)[axis]), 1),
         )
-        for place, row in zip(places, after.rows.values(), strict=True)
+        for place, (slot, row) in zip(places, after.rows.items(), strict=True)
     )
     if fused:
         predicted = turn.sizing.rate_on(chosen(record.submission, turn.state.policy), len(assigned) // units.slots)
@@ -352,7 +363,7 @@ def _share_plan(
         asked.slot_cpu / CPU_POINTS_PER_SLOT,
         asked.slot_memory_mb if fused else asked.min_executor_mb,
         (asked.max_slots or 0) // units.slots,
-        bool(after.asked),
+        after.whole,
     )
     return SharePlan(decision, plan, assigned)
 

@@ -95,7 +95,7 @@ def plan_pass(snapshot: FleetSnapshot) -> list[PlanDecision]:
     for pipeline in snapshot.pipelines:
         rows, lost = held[pipeline.name]
         current = pipeline.current
-        if current is not None and not lost and current.asked == pipeline.asked:
+        if current is not None and current.whole and not lost and current.asked == pipeline.asked:
             stay = ThreadMoves(current.threads, 0, 0, 0)
             decisions[pipeline.name] = PlanDecision(
                 pipeline.name, PassOutcome.KEPT, current, current, stay, 0, "nothing it depends on has changed"
@@ -110,6 +110,8 @@ def plan_pass(snapshot: FleetSnapshot) -> list[PlanDecision]:
     return [decisions[pipeline.name] for pipeline in snapshot.pipelines]
 
 
+SIZED_BY = [ASKED.index(name) for name in ("pipeline", "engine", "slot_memory_mb", "min_executor_mb", "slot_cpu")]
+"""Positions in `ASKED` of what the sizes of executors depend on, besides threads."""
 SAID_AS = {
     "max_slots": "slots of its share",
     "max_nodes": "nodes of its share",
@@ -149,7 +151,7 @@ def _charge(pipeline: OnlinePipeline, table: FreeTable) -> tuple[Rows, int]:
         return rows, 0
     lost = 0
     for slot, row in current.rows.items():
-        amount = current.amount(row)
+        amount = current.amount(slot)
         if (
             not table.has_slot(slot)
             or not table.may_use(slot.node, pipeline.name)
@@ -207,8 +209,8 @@ class _Change:
         """Plan with what runs, anew if that is refused or keeps less of the rate, else keep or wait."""
         decision = self._best()
         if decision.outcome is PassOutcome.WAITS and self._before is not None:
-            for slot, row in self._rows.items():
-                self._table.release_row(slot, self._before.amount(row))
+            for slot in self._rows:
+                self._table.release_row(slot, self._before.amount(slot))
         return decision
 
     def _best(self) -> PlanDecision:
@@ -355,7 +357,7 @@ class _Change:
         if self._lost:
             gone = sorted({slot.node for slot in before.rows if slot not in self._rows})
             return f"{self._lost} threads lost their place on {', '.join(gone[:3])}{' ...' if len(gone) > 3 else ''}"
-        if not before.asked:
+        if not before.asked or before.asked == self.pipeline.asked:
             return "it did not get all it asked for"
         changes = {
             name: f"{SAID_AS.get(name, name)} {_said(old)} -> {_said(new)}"
@@ -401,7 +403,7 @@ class _Change:
             kept = keep(self._stay, self._allocation)
             # the demands of a thread may have changed with the rate: what stays is charged anew
             before = self._before
-            held = {slot: before.amount(row) for slot, row in self._rows.items()} if before else {}
+            held = {slot: before.amount(slot) for slot in self._rows} if before else {}
             for slot, amount in held.items():
                 self._table.release_row(slot, amount)
             charged: dict[Slot, NDArray[np.float64]] = {}
@@ -422,7 +424,7 @@ class _Change:
         """Take the rows that stay from the table; return those that no longer fit on their node."""
         too_large = []
         for slot, row in kept.rows.items():
-            amount = self._amount(row)
+            amount = self._amount(slot, row)
             if not self._table.fits(self._table.index[slot.node], amount):
                 too_large.append(slot)
             self._table.take_row(slot, amount, self.pipeline.name, alone=self.pipeline.is_isolated)
@@ -433,8 +435,20 @@ class _Change:
         for slot, amount in held.items():
             self._table.take_row(slot, amount, self.pipeline.name, alone=self.pipeline.is_isolated)
 
-    def _amount(self, row: Mapping[str, int]) -> NDArray[np.float64]:
+    def _amount(self, slot: Slot, row: Mapping[str, int]) -> NDArray[np.float64]:
+        """Return what a slot takes of its node. One whose threads stay keeps its size: no executor restarts."""
+        if self._keeps_size(slot, row) and self._before is not None:
+            return self._before.amount(slot)
         return at_least(amount_of(row, self._demands), self._floor)
+
+    def _keeps_size(self, slot: Slot, row: Mapping[str, int]) -> bool:
+        before, asked = self._before, self.pipeline.asked
+        if before is None or slot not in self._rows or before.rows[slot] != row or not before.asked:
+            return False
+        sized_by = [
+            ASKED.index(name) for name in ("pipeline", "engine", "slot_memory_mb", "min_executor_mb", "slot_cpu")
+        ]
+        return all(before.asked[index] == asked[index] for index in sized_by)
 
     def _floor_of(self) -> tuple[float, ...]:
         """Return what the executor of a slot takes at least, by dimension."""
@@ -447,7 +461,7 @@ class _Change:
 
         def room(slot: Slot, name: str, threads: int) -> bool:
             row = kept.rows[slot]
-            amount = self._amount({**row, name: row.get(name, 0) + threads}) - self._amount(row)
+            amount = self._amount(slot, {**row, name: row.get(name, 0) + threads}) - self._amount(slot, row)
             if not self._table.add(slot, amount):
                 return False
             taken.append((slot, amount))
@@ -472,7 +486,7 @@ class _Change:
     def _fresh(self) -> Rows | str:
         """Return the placement of all threads anew, or why there is none; the table is as before."""
         before = self._before
-        held = {slot: before.amount(row) for slot, row in self._rows.items()} if before else {}
+        held = {slot: before.amount(slot) for slot in self._rows} if before else {}
         for slot, amount in held.items():
             self._table.release_row(slot, amount)
         try:
@@ -577,15 +591,16 @@ class _Change:
     def _take(self, rows: Rows, rejected: tuple[str, ...]) -> PlanDecision:
         """Commit a placement to the table."""
         before = self._before
-        for slot, row in self._rows.items():
+        for slot in self._rows:
             if before is not None:
-                self._table.release_row(slot, before.amount(row))
+                self._table.release_row(slot, before.amount(slot))
         for slot, row in rows.items():
-            self._table.take_row(slot, self._amount(row), self.pipeline.name, alone=self.pipeline.is_isolated)
+            self._table.take_row(slot, self._amount(slot, row), self.pipeline.name, alone=self.pipeline.is_isolated)
+        sizes = {slot: tuple(self._amount(slot, row)) for slot, row in rows.items() if self._keeps_size(slot, row)}
         demands = {operator.name: operator.demand for operator in self._request.operators}
-        # what got less than it asked for is looked at again in the next pass
-        asked = () if self._less else self.pipeline.asked
-        after = RunningPlan(rows, demands, asked, self._rate(rows), self._floor)
+        after = RunningPlan(
+            rows, demands, self.pipeline.asked, self._rate(rows), self._floor, sizes, whole=not self._less
+        )
         old = {} if before is None else before.rows
         changes = moves(old, self._rows, rows)
         same = before is not None and not self._lost and rows == {s: dict(r) for s, r in before.rows.items()}

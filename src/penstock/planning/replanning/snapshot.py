@@ -81,10 +81,16 @@ class RunningPlan:
     """Tuples/s it is predicted to keep; infinite if nothing limits it."""
     floor: tuple[float, ...] = ()
     """Amounts that every slot takes at least, whatever runs on it."""
+    sizes: Mapping[Slot, tuple[float, ...]] = field(default_factory=dict)
+    """Amounts of slots whose executors kept their size while the demands of threads changed."""
+    whole: bool = True
+    """Whether it has all that was asked for; if not, it is looked at again in the next pass."""
 
-    def amount(self, row: Mapping[str, int]) -> NDArray[np.float64]:
+    def amount(self, slot: Slot) -> NDArray[np.float64]:
         """Return what the executor of one slot takes of its node."""
-        return at_least(amount_of(row, self.arrays), self.floor)
+        if slot in self.sizes:
+            return np.array(self.sizes[slot])
+        return at_least(amount_of(self.rows[slot], self.arrays), self.floor)
 
     @property
     def threads(self) -> int:
