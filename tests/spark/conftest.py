@@ -32,13 +32,14 @@ LANES = {
             "test_ordered_plans",
             "test_other_users",
             "test_placed",
-            "test_placed_rankings",
             "test_resumed_elsewhere",
             "test_silent_master",
             "test_standalone",
         }
     ),
-    "contracts": frozenset({"test_cluster_contract", "test_plain_workers", "test_run_contract"}),
+    "contracts": frozenset(
+        {"test_cluster_contract", "test_placed_rankings", "test_plain_workers", "test_run_contract"}
+    ),
 }
 """Modules by lane; all others are in `shared`. Each lane takes about as long as the others."""
 

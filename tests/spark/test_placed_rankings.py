@@ -70,6 +70,7 @@ def test_what_is_final_arrives_once(
     watch = Stopwatch()
     windowed = [topic for sink, topic in topics.items() if sink != "archived"]
     while not all(len(ends(rows_of(log, topic))) >= WINDOWS for topic in windowed):
+        assert run.exception() is None
         assert watch.seconds() < PATIENCE_SECONDS, {topic: len(rows_of(log, topic)) for topic in topics.values()}
         pause(0.5)
     audit = run.stop().report.audit
