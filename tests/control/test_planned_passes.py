@@ -27,6 +27,7 @@ from penstock.control.core.records import (
     ServiceTarget,
     Submission,
 )
+from penstock.control.core.share_plans import in_steps
 from penstock.control.pipeline_document import described
 from penstock.control.sizing import ModelSizing
 from penstock.control.store.rows import pipeline_fields, pipeline_row
@@ -256,6 +257,16 @@ def test_a_slot_whose_threads_stay_keeps_the_memory_of_its_executor() -> None:
     it.run(10)
     third = {slot.place: slot for slot in it["p"].plan.slots}  # type: ignore[union-attr]
     assert all(third[place] == slot for place, slot in after.items() if third[place].threads == slot.threads)
+
+
+# (rate, step): the power of two above the rate, divided by 50
+@pytest.mark.parametrize(
+    ("rate", "planned"), [(100.0, 102.4), (102.5, 104.96), (33.0, 33.28), (64.0, 64.0), (1e308, 1.01e308)]
+)
+def test_an_elastic_allocator_is_asked_in_steps(rate: float, planned: float) -> None:
+    # 100: 128 / 50 = 2.56 a step, 40 steps; 102.5: 41 steps; 33: 64 / 50 = 1.28, 26 steps; 64: 2.56, 25 steps
+    assert in_steps(rate) == pytest.approx(planned, rel=0.03 if rate > 1e300 else 1e-9)
+    assert in_steps(rate) >= rate
 
 
 # Orders.

@@ -66,6 +66,8 @@ SEGMENTERS: Registry[Segmenter] = Registry(
 )
 
 DEFAULT_SEGMENTER = "ccr"
+DEFAULT_PLACED_SEGMENTER = "ends"
+"""Default for placed runs. It joins a source or a sink with its only neighbour."""
 
 
 SHARERS: Registry[Sharer] = Registry(

@@ -12,7 +12,7 @@ from penstock.control.core.share_plans import choices_of, plan_document
 from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.elasticity.readings import BATCH_COST, SLOT_MEMORY
 from penstock.control.metrics import Metric, Subject
-from penstock.planning.registry import DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER
+from penstock.planning.registry import DEFAULT_ALLOCATOR, DEFAULT_PLACED_SEGMENTER, DEFAULT_PLACER
 from penstock.planning.replanning.snapshot import SLOT
 from penstock.planning.sharing.measures import fairness_degree, jain
 
@@ -279,7 +279,7 @@ def policy(record: Policy) -> dict[str, Any]:
         "default_priority": record.default_priority,
         "placer": record.placer or DEFAULT_PLACER,
         "allocator": record.allocator or DEFAULT_ALLOCATOR,
-        "segmenter": record.segmenter or DEFAULT_SEGMENTER,
+        "segmenter": record.segmenter or DEFAULT_PLACED_SEGMENTER,
     }
 
 

@@ -14,7 +14,7 @@ share can keep by its models; of one with a fixed target that rate, if its share
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import ceil, frexp, isfinite, ldexp
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from penstock.control.core.records import EngineName, NodePhase, PipelinePlan, P
 from penstock.control.core.turn import Blamable, BlamedError, Culprit, working_on
 from penstock.modelling.library import ModelLibrary
 from penstock.planning.allocation.contract import ElasticAllocator
-from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER
+from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACED_SEGMENTER, DEFAULT_PLACER
 from penstock.planning.replanning.online import PassError, plan_pass
 from penstock.planning.replanning.snapshot import FUSED, PLACED, SLOT, FleetSnapshot, OnlinePipeline, RunningPlan
 
@@ -69,7 +69,7 @@ def choices_of(submission: Submission, policy: Policy) -> PlanChoices:
         own,
         allocator=own.allocator or policy.allocator or DEFAULT_ALLOCATOR,
         placer=own.placer or policy.placer or DEFAULT_PLACER,
-        segmenter=own.segmenter or policy.segmenter or DEFAULT_SEGMENTER,
+        segmenter=own.segmenter or policy.segmenter or DEFAULT_PLACED_SEGMENTER,
     )
 
 
@@ -220,14 +220,12 @@ def planned_rate(turn: Turn, record: PipelineRecord, submission: Submission, sha
 
 
 def in_steps(rate: float) -> float:
-    """Round a rate up to a multiple of 1/50 of its power of two, so that noise asks for nothing new."""
-    power = 1.0
-    while power < rate:
-        power *= 2
-    while power / 2 >= rate:
-        power /= 2
-    step = power / STEPS_OF_RATE
-    return -(-rate // step) * step
+    """Round a rate up, so that noise asks for nothing new: ceil(rate / step) * step.
+
+    step = 2^e / 50, where 2^e is the power of two above the rate.
+    """
+    step = ldexp(1 / STEPS_OF_RATE, frexp(rate)[1])
+    return ceil(rate / step) * step
 
 
 def _running(record: PipelineRecord, asked: OnlinePipeline, units: _Units) -> RunningPlan | None:

@@ -21,6 +21,7 @@ from penstock.modelling.library import demands_to_run, placed_demands
 from penstock.modelling.model import Model
 from penstock.planning.prediction.placed import PlacedSetup
 from penstock.planning.prediction.placement import Routing, routed
+from penstock.planning.registry import DEFAULT_PLACED_SEGMENTER
 from penstock.planning.segmentation import segments_on_slots
 from penstock.runs.config import PLACED, RunConfig
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from penstock.planning.prediction.forecast import RunForecast
     from penstock.planning.prediction.placement import Demands
     from penstock.planning.segmentation import Segment
-
-DEFAULT_PLACED_SEGMENTER = "ends"
 
 
 @dataclass(frozen=True)
